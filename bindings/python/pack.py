@@ -15,7 +15,10 @@ import sys
 import zipfile
 from pathlib import Path
 
-import tomllib
+try:
+    import tomllib
+except ModuleNotFoundError:  # Before Python 3.11.
+    from pip._vendor import tomli as tomllib
 
 TAG = "cp310-abi3-linux_x86_64"
 

@@ -1,6 +1,7 @@
-"""Measures the Python package: a sandbox from creation to end, calls, threads, asyncio.
+"""Measures the Python package: sandboxes beside the reference package on Docker, calls, threads, asyncio, multiprocessing.
 
-`cargo xtask perf-python` builds a release wheel and runs this with it. Prints one line for each figure, `--json` one object.
+`cargo xtask perf-python` builds a release wheel, starts a Docker daemon, installs the reference package, and runs this. Prints a
+table, or one object with `--json`. The exit code is 1 where a bound is missed.
 """
 
 from __future__ import annotations
@@ -8,12 +9,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import multiprocessing
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from llm_in_sandbox import AsyncSandbox, Sandbox, SandboxPool
+
+#: Name and value of each figure, with its bound: at least, or at most.
+Figures = dict[str, tuple[float, str, float]]
+#: Seconds after which processes hang.
+HANG = 300
 
 
 def timed(count: int, work: Callable[[], object]) -> list[float]:
@@ -26,9 +36,14 @@ def timed(count: int, work: Callable[[], object]) -> list[float]:
     return took
 
 
+def milliseconds(count: int, work: Callable[[], object]) -> float:
+    """The median of the calls."""
+    return statistics.median(timed(count, work)) * 1e3
+
+
 def lifecycle() -> None:
     with Sandbox() as sandbox:
-        sandbox.run(["true"])
+        sandbox.run(["true"], check=True)
 
 
 def calls(sandbox: Sandbox, rounds: int) -> tuple[float, float, float]:
@@ -48,12 +63,16 @@ def calls(sandbox: Sandbox, rounds: int) -> tuple[float, float, float]:
     return statistics.median(python), statistics.median(rust), statistics.median(differences)
 
 
-def threads(count: int, each: int) -> float:
-    """Sandboxes per second, created, used and closed by threads."""
+def threads(count: int, each: int) -> tuple[float, int]:
+    """Sandboxes per second, created, used and closed by threads, and how many failed."""
+    failed: list[Exception] = []
 
     def work() -> None:
         for _ in range(each):
-            lifecycle()
+            try:
+                lifecycle()
+            except Exception as error:
+                failed.append(error)
 
     made = [threading.Thread(target=work) for _ in range(count)]
     start = time.perf_counter()
@@ -61,57 +80,136 @@ def threads(count: int, each: int) -> float:
         thread.start()
     for thread in made:
         thread.join()
-    return count * each / (time.perf_counter() - start)
+    return count * each / (time.perf_counter() - start), len(failed)
 
 
-async def at_once(count: int) -> tuple[float, float]:
-    """Seconds until so many sandboxes are open at once, and until each has run a command and is closed."""
+async def at_once(count: int) -> tuple[float, float, int]:
+    """Seconds until so many sandboxes are open at once, until each has run a command and is closed, and how many failed."""
     start = time.perf_counter()
-    made = await asyncio.gather(*(AsyncSandbox.create() for _ in range(count)))
+    made = await asyncio.gather(*(AsyncSandbox.create() for _ in range(count)), return_exceptions=True)
     opened = time.perf_counter() - start
-    results = await asyncio.gather(*(sandbox.run(["true"]) for sandbox in made))
-    assert all(result.ok for result in results)
-    await asyncio.gather(*(sandbox.close() for sandbox in made))
-    return opened, time.perf_counter() - start
+    sandboxes = [sandbox for sandbox in made if isinstance(sandbox, AsyncSandbox)]
+    results = await asyncio.gather(*(sandbox.run(["true"], check=True) for sandbox in sandboxes), return_exceptions=True)
+    closed = await asyncio.gather(*(sandbox.close() for sandbox in sandboxes), return_exceptions=True)
+    failed = sum(isinstance(one, BaseException) for one in [*made, *results, *closed])
+    return opened, time.perf_counter() - start, failed
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--sandboxes", type=int, default=512)
-    arguments = parser.parse_args()
-    rounds = arguments.rounds
-    figures: dict[str, float] = {}
+def fails(number: int) -> bool:
+    """Whether a sandbox of a worker process fails."""
+    try:
+        with Sandbox() as sandbox:
+            return sandbox.run(f"echo {number}").stdout != f"{number}\n"
+    except Exception:
+        return True
+
+
+def processes(method: str, count: int) -> int:
+    """How many sandboxes of worker processes fail, while threads of this one use another; all, if they hang."""
+    done = threading.Event()
+    with Sandbox() as sandbox:
+
+        def use() -> None:
+            while not done.is_set():
+                sandbox.run(["true"])
+
+        users = [threading.Thread(target=use) for _ in range(4)]
+        for user in users:
+            user.start()
+        try:
+            with multiprocessing.get_context(method).Pool(4) as pool:
+                return sum(pool.map_async(fails, range(count)).get(HANG))
+        except multiprocessing.TimeoutError:
+            return count
+        finally:
+            done.set()
+            for user in users:
+                user.join()
+
+
+def beside(reference: str, image: str, rounds: int) -> tuple[float, float]:
+    """Median seconds of a sandbox of `DockerRuntime`, from creation to end: ours, and the reference's."""
+
+    def measure(python: str, count: int) -> list[float]:
+        words = [python, str(Path(__file__).with_name("perf_reference.py")), image, str(count)]
+        ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+        seconds: list[float] = json.loads(ended.stdout.splitlines()[-1])
+        return seconds
+
+    # Before and after, because the machine may become busier.
+    before = measure(sys.executable, rounds)
+    theirs = measure(reference, 4)
+    return statistics.median(before + measure(sys.executable, rounds)), statistics.median(theirs)
+
+
+def figures(arguments: argparse.Namespace) -> Figures:
+    """All figures."""
+    rounds, count = arguments.rounds, arguments.sandboxes
+    made: Figures = {}
+
+    def add(name: str, value: float, kind: str = "", bound: float = 0.0) -> None:
+        made[name] = (value, kind, bound)
+
+    if arguments.reference:
+        ours, theirs = beside(arguments.reference, arguments.image, rounds)
+        add("DockerRuntime: create + run + close, median ms", ours * 1e3)
+        add("the same of the reference on Docker, median ms", theirs * 1e3)
+        add("ratio", theirs / ours, "at least", 50)
     lifecycle()
-    took = timed(rounds, lifecycle)
-    figures["create + run + close, median ms"] = statistics.median(took) * 1e3
+    add("Sandbox: create + run + close, median ms", milliseconds(rounds, lifecycle))
     with SandboxPool(8) as pool:
-        time.sleep(0.5)
 
         def warm() -> None:
             with pool.take() as sandbox:
                 sandbox.run(["true"])
 
-        figures["the same from a pool, median ms"] = statistics.median(timed(min(rounds, 50), warm)) * 1e3
+        # At the rate at which the pool fills, at least.
+        add("the same from a pool, median ms", milliseconds(min(rounds, 50), warm))
     with Sandbox() as sandbox:
         python, rust, overhead = calls(sandbox, rounds)
-        figures["run, median ms"] = python * 1e3
-        figures["run through Rust alone, median ms"] = rust * 1e3
-        figures["overhead of a call over Rust, us"] = overhead * 1e6
-        figures["shell, median ms"] = statistics.median(timed(rounds * 5, lambda: sandbox.shell("true"))) * 1e3
-        figures["an operation without a command, median us"] = (
-            statistics.median(timed(rounds * 5, lambda: sandbox.read("/etc/hostname"))) * 1e6
-        )
-    figures["64 threads, sandboxes per second"] = threads(64, 4)
-    opened, total = asyncio.run(at_once(arguments.sandboxes))
-    figures[f"asyncio, {arguments.sandboxes} sandboxes open after s"] = opened
-    figures[f"asyncio, {arguments.sandboxes} sandboxes used and closed after s"] = total
+        add("run, median ms", python * 1e3)
+        add("run through Rust alone, median ms", rust * 1e3)
+        add("overhead of a call over Rust, median us", overhead * 1e6, "at most", 100)
+        add("shell, median ms", milliseconds(rounds * 5, lambda: sandbox.shell("true")))
+        add("read, without a command, median us", milliseconds(rounds * 5, lambda: sandbox.read("/etc/hostname")) * 1e3)
+    rate, failed = threads(64, 4)
+    add("64 threads: sandboxes per second", rate)
+    add("64 threads: failures", failed, "at most", 0)
+    opened, total, failed = asyncio.run(at_once(count))
+    add(f"asyncio: {count} sandboxes open after s", opened)
+    add(f"asyncio: {count} sandboxes used and closed after s", total)
+    add(f"asyncio: {count} sandboxes: failures", failed, "at most", 0)
+    for method in ("fork", "spawn"):
+        start = time.perf_counter()
+        failed = processes(method, 32)
+        add(f"multiprocessing {method}: 32 sandboxes after s", time.perf_counter() - start)
+        add(f"multiprocessing {method}: failures", failed, "at most", 0)
+    return made
+
+
+def is_missed(value: float, kind: str, bound: float) -> bool:
+    return (kind == "at least" and value < bound) or (kind == "at most" and value > bound)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--rounds", type=int, default=200, help="repetitions of short operations [default: 200]")
+    parser.add_argument("--sandboxes", type=int, default=512, help="sandboxes at once [default: 512]")
+    parser.add_argument("--reference", metavar="PYTHON", help="interpreter with the reference package")
+    parser.add_argument("--image", default="host", help="image that Docker and our store have")
+    arguments = parser.parse_args()
+    made = figures(arguments)
+    missed = [name for name, figure in made.items() if is_missed(*figure)]
     if arguments.json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{value:12.2f}  {name}")
+        print(json.dumps({"figures": {name: value for name, (value, _, _) in made.items()}, "missed": missed}))
+    else:
+        for name, (value, kind, bound) in made.items():
+            verdict = f"{kind} {bound:g}: {'missed' if name in missed else 'ok'}" if kind else ""
+            print(f"{value:12.2f}  {name:56}{verdict}".rstrip())
+        if not arguments.reference:
+            print(f"{'':12}  the reference on Docker was not measured")
+    sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":

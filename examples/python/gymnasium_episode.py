@@ -1,4 +1,4 @@
-"""An episode in a Gymnasium environment, played by a policy that knows what to do.
+"""An episode in a Gymnasium environment, with a policy that knows what to do.
 
     pip install llm-in-sandbox gymnasium
     python gymnasium_episode.py

@@ -2,7 +2,7 @@
 //! frameworks.
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -39,7 +39,7 @@ pub(crate) fn check(paths: &Paths, wheel: &Path) -> Result<()> {
     run(pytest(paths, &common).args(others).env("LD_LIBRARY_PATH", stubs))?;
     let Some(harbor) = harbor else {
         let reason = format!("the tests of Harbor need Python 3.{HARBOR_PYTHON}");
-        if required() {
+        if python_package::is_required("frameworks") {
             bail!("{reason}; install it with pyenv, or set LIS_REQUIRE without `frameworks`");
         }
         eprintln!("skip: {reason}");
@@ -47,11 +47,6 @@ pub(crate) fn check(paths: &Paths, wheel: &Path) -> Result<()> {
     };
     python_package::install(&harbor, wheel)?;
     run(pytest(paths, &harbor).arg(HARBOR))
-}
-
-/// Whether a framework that cannot be tested here is a failure: unless `LIS_REQUIRE` names other capabilities only.
-fn required() -> bool {
-    env::var("LIS_REQUIRE").map_or(true, |names| names.split(',').any(|name| name == "frameworks"))
 }
 
 /// Downloads the frameworks, unless they are there.

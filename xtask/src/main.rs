@@ -45,13 +45,18 @@ usage: cargo xtask COMMAND
   vm       the tests of native sandboxes in a virtual machine with control groups of version 2 and project quotas; all, or
            some of: root, user (delegated groups), subids (the same with subordinate users), ext4, xfs (quotas)
   wheel    build the Python package; --profile dev for tests, --out DIR for another directory than `wheels` in the builds
-  python   test the Python package with the machine's Python; --all: with each version that pyenv has
+  python   test the Python package with the machine's Python; --all: in new environments of Python 3.10, 3.12 and 3.13, with
+           type checkers and the reference package on Docker; --rounds N: only the ends of its processes, so many times;
+           --wheel FILE: this wheel instead of one built for tests
   frameworks
            test the adapters of the Python package for other frameworks, with their examples
-  perf-python  measure the Python package: calls, threads, asyncio
+  perf-python
+           measure the Python package, a release build: sandboxes beside the reference package on Docker (at least 50 times as
+           fast), calls (at most 100 us over Rust), threads, asyncio and multiprocessing without a failure; fails where a bound
+           is missed; --json prints one object, --wheel FILE measures this wheel
   reference
            install the reference package and record its results on Docker, with which the tests of the Python package
-           compare; with --perf PYTHON, an interpreter with our package, measure both instead
+           compare
   web      build the page into `web/dist`; with --check see whether that is up to date, with --test try the page in a
            browser
   docs     regenerate the generated pages, build the API documentation and print its address
@@ -82,9 +87,6 @@ fn main() -> ExitCode {
             python_package::perf(&paths, arguments).map(|()| ExitCode::SUCCESS)
         }
         ["reference"] => reference::record(&paths).map(|()| ExitCode::SUCCESS),
-        ["reference", "--perf", python] => {
-            reference::measure(&paths, python).map(|()| ExitCode::SUCCESS)
-        }
         ["web"] => web::build(&paths).map(|()| ExitCode::SUCCESS),
         ["web", "--check"] => web::check(&paths).map(|()| ExitCode::SUCCESS),
         ["web", "--test"] => {

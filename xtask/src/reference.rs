@@ -1,15 +1,20 @@
 //! The reference package beside ours: records its results on Docker for the tests of the Python package, and measures
 //! both.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::{
     daemon::{Daemon, IMAGE},
+    machine,
     paths::Paths,
-    rootfs,
-    run::{run, run_into},
+    python_package, rootfs,
+    run::{output, run, run_into},
 };
 
 /// The reference package, what its graders need, and what `litellm` imports without declaring it.
@@ -23,31 +28,72 @@ const PACKAGES: [&str; 5] = [
 
 /// Records the results of the reference package in `bindings/python/tests/dropin/reference.json`.
 pub(crate) fn record(paths: &Paths) -> Result<()> {
-    let python = environment(paths)?;
     let daemon = docker(paths)?;
-    let tests = paths.root.join("bindings/python/tests/dropin");
-    let partial = daemon.scratch().join("reference.json");
-    let mut cases = Command::new(&python);
-    cases.arg(tests.join("cases.py")).arg(IMAGE).env("DOCKER_HOST", daemon.host());
-    run_into(&partial, cases.current_dir(daemon.scratch()))?;
-    fs::copy(&partial, tests.join("reference.json")).context("storing the results")?;
+    fs::copy(results(paths, &daemon)?, recorded(paths)).context("storing the results")?;
     Ok(())
 }
 
-/// Measures a sandbox of both packages from its creation to its end. `python` is an interpreter with our package.
-pub(crate) fn measure(paths: &Paths, python: &str) -> Result<()> {
-    let reference = environment(paths)?;
-    let daemon = docker(paths)?;
-    let mut perf = Command::new(python);
-    perf.arg(paths.root.join("bindings/python/perf_reference.py")).args([IMAGE, "--beside"]);
-    run(perf.arg(&reference).env("DOCKER_HOST", daemon.host()).current_dir(daemon.scratch()))
+/// Checks that the reference package still has the recorded results.
+pub(crate) fn check(paths: &Paths, daemon: &Daemon) -> Result<()> {
+    let [now, before] = [results(paths, daemon)?, recorded(paths)].map(|file| {
+        fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))
+    });
+    if now? != before? {
+        bail!("the reference has other results than those recorded; see `cargo xtask reference`");
+    }
+    Ok(())
 }
 
-fn docker(paths: &Paths) -> Result<Daemon> {
+/// Measures our package, beside the reference where there is a Docker daemon. `python` is an interpreter with ours.
+pub(crate) fn measure(paths: &Paths, python: &Path, arguments: &[&str]) -> Result<()> {
+    let mut perf = Command::new(python);
+    perf.arg(paths.root.join("bindings/python/perf.py")).args(arguments);
+    if machine::program("dockerd").is_none() {
+        eprintln!("skip: there is no dockerd: the reference is not measured");
+        return run(&mut perf);
+    }
+    let reference = environment(paths)?;
+    let daemon = docker(paths)?;
+    let home = daemon.scratch().join("home");
+    // Our store has the same image.
+    let program = python.with_file_name("llm-in-sandbox");
+    output(
+        Command::new(program)
+            .args(["image", "import"])
+            .arg(paths.rootfs_archive())
+            .arg(IMAGE)
+            .env("LLM_IN_SANDBOX_HOME", &home),
+    )?;
+    perf.arg("--reference")
+        .arg(reference)
+        .args(["--image", IMAGE])
+        .env("LLM_IN_SANDBOX_HOME", home)
+        .env("DOCKER_HOST", daemon.host())
+        .current_dir(daemon.scratch());
+    run(&mut perf)
+}
+
+/// A Docker daemon with the test image.
+pub(crate) fn docker(paths: &Paths) -> Result<Daemon> {
     rootfs::build(paths)?;
     let daemon = Daemon::start()?;
     daemon.import(&paths.rootfs_archive())?;
     Ok(daemon)
+}
+
+/// The file with the results of the reference package, produced now.
+fn results(paths: &Paths, daemon: &Daemon) -> Result<PathBuf> {
+    let python = environment(paths)?;
+    let made = daemon.scratch().join("reference.json");
+    let cases = paths.root.join("bindings/python/tests/dropin/cases.py");
+    let mut command = Command::new(python);
+    command.arg(cases).arg(IMAGE).env("DOCKER_HOST", daemon.host());
+    run_into(&made, command.current_dir(daemon.scratch()))?;
+    Ok(made)
+}
+
+fn recorded(paths: &Paths) -> PathBuf {
+    paths.root.join("bindings/python/tests/dropin/reference.json")
 }
 
 /// The interpreter of a virtual environment with the reference package, created if missing.
@@ -57,7 +103,7 @@ fn environment(paths: &Paths) -> Result<PathBuf> {
     let complete = to.join("complete");
     if !complete.exists() {
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&to))?;
-        run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES))?;
+        run(python_package::pip(&to).arg("install").args(PACKAGES))?;
         fs::write(&complete, "").context("marking the environment as complete")?;
     }
     Ok(python)

@@ -13,11 +13,16 @@ use pyo3::{exceptions::PyOSError, prelude::*};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::task::AbortHandle;
 
-use crate::{engine::Process, failure::Failure, value::Outcome};
+use crate::{
+    engine::{Process, leak},
+    failure::Failure,
+    value::Outcome,
+};
 
 /// Results that wait for an event loop.
 #[pyclass(frozen, module = "llm_in_sandbox._native")]
 pub(crate) struct Completions {
+    pid: u32,
     queue: Arc<Queue>,
     next: AtomicU64,
 }
@@ -95,6 +100,14 @@ impl Completions {
     }
 }
 
+impl Drop for Completions {
+    fn drop(&mut self) {
+        if std::process::id() != self.pid {
+            leak(&self.queue);
+        }
+    }
+}
+
 #[pymethods]
 impl Completions {
     #[new]
@@ -103,7 +116,7 @@ impl Completions {
             .map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string())))?;
         let queue =
             Queue { event, ended: Mutex::new(Vec::new()), running: Mutex::new(HashMap::new()) };
-        Ok(Self { queue: Arc::new(queue), next: AtomicU64::new(1) })
+        Ok(Self { pid: std::process::id(), queue: Arc::new(queue), next: AtomicU64::new(1) })
     }
 
     /// The descriptor that an event loop watches.

@@ -1,7 +1,7 @@
 //! One Python process: its threads, its runtimes of sandboxes, and the sandboxes that are open.
 //!
 //! A forked process must not use what its parent started: threads do not exist in it, and sockets are shared. So every
-//! object remembers the process that made it, refuses work in another, and is leaked there instead of dropped.
+//! object that Python holds remembers the process that made it, refuses work in another, and is leaked there instead of dropped.
 
 use std::{
     collections::HashMap,
@@ -17,8 +17,8 @@ use std::{
 };
 
 use pyo3::{exceptions::PyOSError, prelude::*};
-use runtimes::AnyRuntime;
-use sandbox::Runtime;
+use runtimes::{AnyRuntime, AnySandbox};
+use sandbox::{Runtime, Spec};
 use sandbox_docker::{DockerOptions, DockerRuntime};
 use sandbox_native::{Launcher, NativeOptions, NativeRuntime};
 use startup::TemporaryDirs;
@@ -41,7 +41,7 @@ pub(crate) struct Process {
     handle: Handle,
     /// `None` once it is dropped.
     threads: Option<tokio::runtime::Runtime>,
-    runtimes: Option<tokio::sync::Mutex<HashMap<RuntimeKey, Arc<AnyRuntime>>>>,
+    runtimes: tokio::sync::Mutex<HashMap<RuntimeKey, Arc<AnyRuntime>>>,
     open: Mutex<HashMap<u64, Weak<Shared>>>,
     next: AtomicU64,
     settings: Settings,
@@ -77,7 +77,7 @@ impl Process {
             pid: std::process::id(),
             handle: threads.handle().clone(),
             threads: Some(threads),
-            runtimes: Some(tokio::sync::Mutex::default()),
+            runtimes: tokio::sync::Mutex::default(),
             open: Mutex::default(),
             next: AtomicU64::new(1),
             settings,
@@ -99,7 +99,7 @@ impl Process {
             )));
         }
         match self.closing.is_cancelled() {
-            true => Err(Failure::closed("the interpreter is exiting")),
+            true => Err(exiting()),
             false => Ok(()),
         }
     }
@@ -129,10 +129,15 @@ impl Process {
 
     /// The runtime, started at its first use.
     pub(crate) async fn runtime(&self, key: &RuntimeKey) -> Result<Arc<AnyRuntime>, Failure> {
-        let Some(runtimes) = &self.runtimes else {
-            return Err(Failure::closed("the interpreter is exiting"));
-        };
-        let mut runtimes = runtimes.lock().await;
+        tokio::select! {
+            biased;
+            () = self.closing.cancelled() => Err(exiting()),
+            started = self.started(key) => started,
+        }
+    }
+
+    async fn started(&self, key: &RuntimeKey) -> Result<Arc<AnyRuntime>, Failure> {
+        let mut runtimes = self.runtimes.lock().await;
         if let Some(runtime) = runtimes.get(key) {
             return Ok(Arc::clone(runtime));
         }
@@ -174,24 +179,25 @@ impl Process {
     }
 
     /// Creates a sandbox. If the runtime has ended, for instance because its process was killed, a new one is started.
-    pub(crate) async fn create(self: Arc<Self>, spec: SandboxSpec) -> Result<Arc<Shared>, Failure> {
-        let runtime = self.runtime(&spec.runtime).await?;
-        let created = match runtime.create(&spec.spec).await {
+    pub(crate) async fn create(
+        &self,
+        key: &RuntimeKey,
+        spec: &Spec,
+    ) -> Result<AnySandbox, Failure> {
+        let runtime = self.runtime(key).await?;
+        match runtime.create(spec).await {
             Err(sandbox::Error::Gone(_)) => {
-                self.replace(&spec.runtime, &runtime).await;
-                self.runtime(&spec.runtime).await?.create(&spec.spec).await?
+                self.forget_runtime(key, &runtime).await;
+                Ok(self.runtime(key).await?.create(spec).await?)
             }
-            created => created?,
-        };
-        Ok(Shared::new(&self, created, spec.spec))
+            created => Ok(created?),
+        }
     }
 
-    async fn replace(&self, key: &RuntimeKey, broken: &Arc<AnyRuntime>) {
-        if let Some(runtimes) = &self.runtimes {
-            let mut runtimes = runtimes.lock().await;
-            if runtimes.get(key).is_some_and(|runtime| Arc::ptr_eq(runtime, broken)) {
-                runtimes.remove(key);
-            }
+    async fn forget_runtime(&self, key: &RuntimeKey, ended: &Arc<AnyRuntime>) {
+        let mut runtimes = self.runtimes.lock().await;
+        if runtimes.get(key).is_some_and(|runtime| Arc::ptr_eq(runtime, ended)) {
+            runtimes.remove(key);
         }
     }
 
@@ -201,25 +207,32 @@ impl Process {
         let open: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
         let closed = futures_util::future::join_all(open.into_iter().map(Shared::close));
         let _ = tokio::time::timeout(CLOSING, closed).await;
-        if let Some(runtimes) = &self.runtimes {
-            runtimes.lock().await.clear();
+        // A task that starts a runtime holds the lock; it has been cancelled.
+        if let Ok(mut runtimes) = tokio::time::timeout(CLOSING, self.runtimes.lock()).await {
+            runtimes.clear();
         }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if !self.is_own() {
-            // They are the parent's.
-            std::mem::forget((self.threads.take(), self.runtimes.take()));
-            std::mem::forget(std::mem::take(&mut self.open));
-        } else if let Some(threads) = self.threads.take() {
+        if let Some(threads) = self.threads.take() {
             let entered = threads.enter();
-            drop(self.runtimes.take());
+            self.runtimes.get_mut().clear();
             drop(entered);
             threads.shutdown_background();
         }
     }
+}
+
+/// Keeps what is another process's from ever being dropped: a lock could be held by a thread that does not exist here, and
+/// sockets would be taken out of the epoll instance that both share.
+pub(crate) fn leak<T>(value: &Arc<T>) {
+    std::mem::forget(Arc::clone(value));
+}
+
+fn exiting() -> Failure {
+    Failure::closed("the interpreter is exiting")
 }
 
 /// Creates a directory that is its user's own.
@@ -231,6 +244,14 @@ fn create_private(path: &Path) -> io::Result<()> {
 #[pyclass(frozen, module = "llm_in_sandbox._native")]
 pub(crate) struct Engine {
     process: Arc<Process>,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if !self.process.is_own() {
+            leak(&self.process);
+        }
+    }
 }
 
 #[pymethods]
@@ -253,7 +274,10 @@ impl Engine {
     /// Creates a sandbox.
     fn create(&self, spec: SandboxSpec) -> Operation {
         let process = Arc::clone(&self.process);
-        let creating = async move { process.create(spec).await.map(Value::Sandbox) };
+        let creating = async move {
+            let created = process.create(&spec.runtime, &spec.spec).await?;
+            Ok(Value::Sandbox(Shared::new(&process, created, spec.spec)))
+        };
         Operation::new(&self.process, creating)
     }
 
@@ -264,21 +288,21 @@ impl Engine {
         Operation::new(&self.process, starting)
     }
 
-    /// Plays episodes for training; the arguments are JSON.
+    /// Runs episodes for training; the arguments are JSON.
     fn rollout(&self, py: Python<'_>, arguments: &str, spec: SandboxSpec) -> PyResult<Operation> {
         let arguments = RolloutArguments::parse(arguments);
         let arguments = arguments.map_err(|failure| failure.into_exception(py))?;
         let process = Arc::clone(&self.process);
-        let playing = async move {
+        let running = async move {
             let closing = process.closing().clone();
             tokio::select! {
-                played = arguments.play(process, spec) => {
-                    played.map(|played| Value::Rollouts(Box::new(played)))
+                rollouts = arguments.run(process, spec) => {
+                    rollouts.map(|rollouts| Value::Rollouts(Box::new(rollouts)))
                 }
-                () = closing.cancelled() => Err(Failure::closed("the interpreter is exiting")),
+                () = closing.cancelled() => Err(exiting()),
             }
         };
-        Ok(Operation::new(&self.process, playing))
+        Ok(Operation::new(&self.process, running))
     }
 
     /// Closes everything, at the end of the process. Returns within seconds.

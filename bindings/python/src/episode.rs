@@ -11,7 +11,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use agent::{
@@ -19,26 +19,20 @@ use agent::{
     ToolFuture,
     tools::{ToolSet, Tools, Vision},
 };
+use attempt::Collected;
 use model::{Delta, Formatted, Listener, Prices, Sampling, ToolFormat, ToolSpec};
-use pyo3::prelude::*;
 use runtimes::AnySandbox;
 use sandbox::{Network, Sandbox};
 use serde::Deserialize;
 use serde_json::{Map, json};
-use tokio::{
-    sync::{mpsc, oneshot},
-    task::AbortHandle,
-};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
-use trajectory::{Event, Line, Started};
+use trajectory::{Ended, Event, Fault, Line, Outcome, Started};
 
 use crate::{
-    engine::Process,
     failure::Failure,
     model::{ModelChoice, PythonModel},
-    operation::Operation,
-    sandbox_handle::{SandboxHandle, Shared},
-    value::Value,
+    spec::duration,
 };
 
 /// An episode as Python describes it, in JSON.
@@ -59,7 +53,7 @@ struct EpisodeRequest {
     sampling: Sampling,
     tool_format: Option<String>,
     /// Seconds.
-    command_timeout: Option<f64>,
+    command_timeout: f64,
     builtin_tools: ToolSet,
     tools: Vec<ToolSpec>,
     compact: bool,
@@ -68,8 +62,8 @@ struct EpisodeRequest {
     settings: serde_json::Value,
 }
 
-/// What the loop tells the caller.
-enum Item {
+/// What the loop sends to the caller.
+pub(crate) enum Item {
     /// A line of the events file.
     Event(String),
     /// A piece of a response.
@@ -81,22 +75,52 @@ enum Item {
 }
 
 /// A reply to a request: JSON, or why there is none.
-type Reply = Result<serde_json::Value, String>;
+pub(crate) type Reply = Result<serde_json::Value, String>;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds the lock.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The items of an episode, or why it failed.
+pub(crate) type Items = mpsc::UnboundedReceiver<Result<Item, Failure>>;
+
+/// The requests that Python has not answered, by number.
+#[derive(Clone, Default)]
+pub(crate) struct Pending(Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>);
+
+impl Pending {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Reply>>> {
+        // Nothing panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a request.
+    pub(crate) fn answer(&self, number: u64, reply: Reply) {
+        if let Some(sender) = self.lock().remove(&number) {
+            // The episode may have been cancelled.
+            let _ = sender.send(reply);
+        }
+    }
 }
 
-/// The way to Python.
+/// The way to Python. Only the task of the episode has it: when that is gone, the caller sees the end of the queue.
 #[derive(Clone)]
 pub(crate) struct Caller {
     items: mpsc::UnboundedSender<Result<Item, Failure>>,
-    pending: Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>,
+    pending: Pending,
     next: Arc<AtomicU64>,
 }
 
 impl Caller {
+    /// The two ends of the way.
+    pub(crate) fn new() -> (Self, Items, Pending) {
+        let (items, receiver) = mpsc::unbounded_channel();
+        let pending = Pending::default();
+        let caller = Self { items, pending: pending.clone(), next: Arc::default() };
+        (caller, receiver, pending)
+    }
+
+    /// Ends the queue with a failure.
+    pub(crate) fn fail(&self, failure: Failure) {
+        let _ = self.items.send(Err(failure));
+    }
+
     fn send(&self, item: Item) {
         // Nobody listens once the episode is dropped, and it is about to be cancelled.
         let _ = self.items.send(Ok(item));
@@ -106,10 +130,10 @@ impl Caller {
     pub(crate) async fn ask(&self, kind: &'static str, request: String) -> Reply {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, reply) = oneshot::channel();
-        lock(&self.pending).insert(number, sender);
+        self.pending.lock().insert(number, sender);
         self.send(Item::Ask { kind, number, request });
         let replied = reply.await.unwrap_or_else(|_| Err("the episode is gone".into()));
-        lock(&self.pending).remove(&number);
+        self.pending.lock().remove(&number);
         replied
     }
 }
@@ -134,13 +158,32 @@ impl Listener for EventSink {
     }
 }
 
-impl Journal<AnySandbox> for EventSink {
-    fn record(&self, event: Event) -> io::Result<()> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let line = Line::new(u64::try_from(now.as_millis()).unwrap_or_default(), event);
+impl EventSink {
+    fn send(&self, event: Event) -> io::Result<()> {
+        let line = Line::new(attempt::now_ms(), event);
         self.caller.send(Item::Event(serde_json::to_string(&line)?));
         Ok(())
     }
+}
+
+impl Journal<AnySandbox> for EventSink {
+    fn record(&self, event: Event) -> io::Result<()> {
+        match event {
+            // Sent once the files are collected, as losing them is a failure.
+            Event::Ended(_) => Ok(()),
+            event => self.send(event),
+        }
+    }
+}
+
+/// The end of an episode whose files are collected: without those that may exist there is no result.
+fn end(ended: Ended, collected: &Collected) -> Ended {
+    let failed = matches!(ended.outcome, Outcome::Infrastructure { .. });
+    let Some(error) = collected.error.as_ref().filter(|_| !failed && collected.are_lost()) else {
+        return ended;
+    };
+    let cause = format!("the files were not collected: {}", error.chain());
+    Ended { outcome: Outcome::Infrastructure { cause, fault: Fault::Storage }, ..ended }
 }
 
 /// A Python function as a tool.
@@ -172,17 +215,20 @@ impl Tool<AnySandbox> for PythonTool {
 }
 
 /// A checked request.
-struct Play {
+pub(crate) struct Run {
     request: EpisodeRequest,
     prompts: Prompts,
     model: Formatted<PythonModel>,
     network: Network,
+    command_timeout: Duration,
     caller: Caller,
-    cancel: CancellationToken,
+    /// Ends the episode as cancelled.
+    pub(crate) cancel: CancellationToken,
 }
 
-impl Play {
-    fn check(request: &str, network: Network, caller: Caller) -> Result<Self, Failure> {
+impl Run {
+    /// Checks a request.
+    pub(crate) fn check(request: &str, network: Network, caller: Caller) -> Result<Self, Failure> {
         let request: EpisodeRequest = serde_json::from_str(request)
             .map_err(|error| Failure::usage(format!("the settings of the agent: {error}")))?;
         let prompts = match (&request.prompt_config, &request.prompt) {
@@ -201,21 +247,21 @@ impl Play {
                 .map_err(|error: model::UnknownFormat| Failure::usage(error.to_string()))?,
             None => ToolFormat::suggested(request.model.name()),
         };
+        let command_timeout = duration("command_timeout", request.command_timeout)?;
         let model = PythonModel::open(&request.model, caller.clone())?;
         let model = Formatted::new(model, format);
         let cancel = CancellationToken::new();
-        Ok(Self { request, prompts, model, network, caller, cancel })
+        Ok(Self { request, prompts, model, network, command_timeout, caller, cancel })
     }
 
     fn episode_settings(&self) -> EpisodeSettings {
         let request = &self.request;
         let prices = Prices::embedded();
         let name = request.model.name();
-        let timeout = request.command_timeout.unwrap_or(120.0);
         let tools = Tools {
             set: request.builtin_tools,
             workdir: self.prompts.working_dir.clone(),
-            timeout: Duration::try_from_secs_f64(timeout).unwrap_or(Duration::from_secs(120)),
+            timeout: self.command_timeout,
             vision: if request.images { Vision::Images } else { Vision::TextOnly },
             ..Tools::default()
         };
@@ -234,8 +280,8 @@ impl Play {
         }
     }
 
-    /// Plays the episode and collects its files.
-    async fn run(&self, sandbox: &AnySandbox) -> Result<(), Failure> {
+    /// Runs the episode and collects its files.
+    pub(crate) async fn run(&self, sandbox: &AnySandbox) -> Result<(), Failure> {
         let (request, prompts) = (&self.request, &self.prompts);
         attempt::create_directories(sandbox, prompts).await?;
         let mut inputs = agent::prompt::Inputs::default();
@@ -269,114 +315,13 @@ impl Play {
         let ended = agent::run(episode.with_tools(&tools)).await;
         let collected =
             attempt::collect_directory(sandbox, &prompts.output_dir, &request.output).await;
-        let lost = collected.are_lost();
-        let report = json!({
-            "ended": ended,
-            "answer": attempt::answer_of(&request.output.join("answer.txt")),
-            "files_error": collected.error.filter(|_| lost).map(|error| error.chain()),
-        });
+        let ended = end(ended, &collected);
+        let answer = attempt::answer_of(&request.output.join("answer.txt"));
+        let report = json!({ "ended": ended, "answer": answer });
+        journal
+            .send(Event::Ended(ended))
+            .map_err(|error| Failure::infrastructure(format!("recording the end: {error}")))?;
         self.caller.send(Item::Ended(report.to_string()));
         Ok(())
-    }
-}
-
-/// A running episode.
-#[pyclass(frozen, module = "llm_in_sandbox._native")]
-pub(crate) struct EpisodeHandle {
-    process: Arc<Process>,
-    items: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Result<Item, Failure>>>>,
-    caller: Caller,
-    cancel: CancellationToken,
-    task: AbortHandle,
-    /// Cancelled when the task is gone.
-    gone: CancellationToken,
-}
-
-impl EpisodeHandle {
-    fn start(shared: &Arc<Shared>, request: &str) -> Result<Self, Failure> {
-        let process = Arc::clone(shared.process());
-        process.check()?;
-        let (sender, items) = mpsc::unbounded_channel();
-        let caller =
-            Caller { items: sender.clone(), pending: Arc::default(), next: Arc::default() };
-        let play = Play::check(request, shared.network().clone(), caller.clone())?;
-        let cancel = play.cancel.clone();
-        let shared = Arc::clone(shared);
-        let gone = CancellationToken::new();
-        let ends = gone.clone().drop_guard();
-        let task = process.handle().spawn(async move {
-            let _ends = ends;
-            let played =
-                shared.using(move |sandbox| Box::pin(async move { play.run(sandbox).await })).await;
-            if let Err(failure) = played {
-                let _ = sender.send(Err(failure));
-            }
-        });
-        let items = Arc::new(tokio::sync::Mutex::new(items));
-        Ok(Self { process, items, caller, cancel, task: task.abort_handle(), gone })
-    }
-}
-
-impl Drop for EpisodeHandle {
-    fn drop(&mut self) {
-        if self.process.is_own() {
-            self.cancel.cancel();
-        }
-    }
-}
-
-#[pymethods]
-impl EpisodeHandle {
-    #[new]
-    fn new(py: Python<'_>, sandbox: PyRef<'_, SandboxHandle>, request: &str) -> PyResult<Self> {
-        Self::start(sandbox.shared(), request).map_err(|failure| failure.into_exception(py))
-    }
-
-    /// Waits for the next item: its kind, the number of a request, and JSON.
-    fn next(&self) -> Operation {
-        let items = Arc::clone(&self.items);
-        let next = async move {
-            let item = items.lock().await.recv().await;
-            let gone = || Failure::infrastructure("the episode has ended without a result");
-            Ok(match item.ok_or_else(gone)?? {
-                Item::Event(line) => Value::Item("event", 0, line),
-                Item::Delta(text) => Value::Item("delta", 0, text),
-                Item::Ask { kind, number, request } => Value::Item(kind, number, request),
-                Item::Ended(report) => Value::Item("ended", 0, report),
-            })
-        };
-        Operation::new(&self.process, next)
-    }
-
-    /// Answers a request: with JSON, or with an error.
-    fn reply(&self, number: u64, reply: Option<&str>, error: Option<String>) {
-        let reply = match (reply.map(serde_json::from_str), error) {
-            (Some(Ok(value)), None) => Ok(value),
-            (Some(Err(error)), None) => Err(error.to_string()),
-            (_, error) => Err(error.unwrap_or_default()),
-        };
-        if let Some(pending) = lock(&self.caller.pending).remove(&number) {
-            // The episode may have been cancelled.
-            let _ = pending.send(reply);
-        }
-    }
-
-    /// Ends the episode as cancelled. Its files are collected, and its end is the last item.
-    fn cancel(&self) {
-        self.cancel.cancel();
-    }
-
-    /// Ends the episode, and waits until it uses nothing of its caller any more. Does nothing after its end.
-    fn stop(&self) -> Operation {
-        if !self.process.is_own() || self.process.closing().is_cancelled() {
-            return Operation::nothing(&self.process);
-        }
-        self.cancel.cancel();
-        self.task.abort();
-        let gone = self.gone.clone();
-        Operation::new(&self.process, async move {
-            gone.cancelled().await;
-            Ok(Value::None)
-        })
     }
 }

@@ -44,6 +44,16 @@ impl Failure {
         Self::Raise("InfrastructureError", message.into())
     }
 
+    /// As an error of sandboxes, where no exception can be raised.
+    pub(crate) fn into_error(self) -> Error {
+        let text = match self {
+            Self::Sandbox(error) => return error,
+            Self::Raise(_, message) => message,
+            Self::Python(error) => error.to_string(),
+        };
+        Error::Service { what: "starting the runtime".into(), source: text.into() }
+    }
+
     /// The exception.
     pub(crate) fn into_exception(self, py: Python<'_>) -> PyErr {
         match self {

@@ -8,6 +8,7 @@
 mod completions;
 mod engine;
 mod episode;
+mod episode_handle;
 mod expose;
 mod failure;
 mod grading;
@@ -16,6 +17,7 @@ mod operation;
 mod owned;
 mod pool;
 mod reference;
+mod renewed;
 mod rollouts;
 mod sandbox_handle;
 mod spec;
@@ -28,7 +30,7 @@ mod _native {
     use crate::{
         completions::Completions,
         engine::Engine,
-        episode::EpisodeHandle,
+        episode_handle::EpisodeHandle,
         grading::{check_constraints, grade_line, trajectory_of},
         operation::Operation,
         pool::PoolHandle,

@@ -11,7 +11,7 @@ use rustix::process::getpid;
 
 use crate::{
     completions::Completions,
-    engine::Process,
+    engine::{Process, leak},
     failure::Failure,
     value::{Outcome, Value},
 };
@@ -58,6 +58,16 @@ impl Operation {
         // Nothing panics while it holds the lock.
         let mut step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut step, Step::Started)
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        if !self.process.is_own() {
+            leak(&self.process);
+            let step = self.step.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(std::mem::replace(step, Step::Started));
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What belongs to one process, is used by several threads at once, and is closed once, whoever uses it then.
+//! What belongs to one process, is used by several threads at once, and is closed once.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -42,9 +42,9 @@ impl<T> Owned<T> {
         &self.closed
     }
 
-    /// Whether it cannot be used: it is closed, or belongs to another process.
+    /// Whether it cannot be used: it is closed, or belongs to another process, whose locks may be taken for ever here.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.is_cancelled() || !self.process.is_own()
+        !self.process.is_own() || self.closed.is_cancelled()
     }
 
     /// Whether closing it is not this process's to do, or is done by the end of the process.
@@ -74,7 +74,7 @@ impl<T> Owned<T> {
         }
     }
 
-    /// Closes it: ends what uses it, then lets `end` have the value. Whoever closes it meanwhile waits for that.
+    /// Closes it: ends what uses it, then passes the value to `end`. A concurrent call waits for that.
     pub(crate) async fn close<F>(&self, end: impl FnOnce(T) -> F + Send) -> Result<(), Failure>
     where
         F: Future<Output = Result<(), sandbox::Error>> + Send,
@@ -90,14 +90,8 @@ impl<T> Owned<T> {
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        let value = self.value.get_mut().take();
-        if !self.process.is_own() {
-            // It is the parent's.
-            std::mem::forget(value);
-            return;
-        }
         self.closed.cancel();
         let _entered = self.process.handle().enter();
-        drop(value);
+        drop(self.value.get_mut().take());
     }
 }

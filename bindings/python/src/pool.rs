@@ -3,18 +3,24 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use runtimes::AnyRuntime;
-use sandbox::{Pool, Spec};
+use sandbox::{Pool, Sandbox, Spec};
 
 use crate::{
-    engine::Process, failure::Failure, operation::Operation, owned::Owned, sandbox_handle::Shared,
-    spec::SandboxSpec, value::Value,
+    engine::{Process, leak},
+    failure::Failure,
+    operation::Operation,
+    owned::Owned,
+    renewed::Renewed,
+    sandbox_handle::Shared,
+    spec::SandboxSpec,
+    value::Value,
 };
 
 /// A pool, and what its sandboxes are.
 pub(crate) struct SharedPool {
-    pool: Owned<Pool<AnyRuntime>>,
+    pool: Owned<Pool<Renewed>>,
     spec: Spec,
+    size: usize,
 }
 
 impl SharedPool {
@@ -24,14 +30,27 @@ impl SharedPool {
         spec: SandboxSpec,
         size: usize,
     ) -> Result<Arc<Self>, Failure> {
-        let runtime = process.runtime(&spec.runtime).await?;
-        let pool = Pool::new(runtime, spec.spec.clone(), size);
+        let runtime = Renewed::start(&process, &spec.runtime).await?;
+        let pool = Pool::new(Arc::new(runtime), spec.spec.clone(), size);
         let pool = Owned::new(&process, pool, "the pool".into());
-        Ok(Arc::new(Self { pool, spec: spec.spec }))
+        Ok(Arc::new(Self { pool, spec: spec.spec, size }))
     }
 
     async fn take(&self) -> Result<Arc<Shared>, Failure> {
-        let taking = self.pool.using(|pool| Box::pin(async { Ok(pool.take().await?) }));
+        let size = self.size;
+        let taking = self.pool.using(move |pool| {
+            Box::pin(async move {
+                // All that wait have ended if their runtime has.
+                for _ in 0..size {
+                    let sandbox = pool.take().await?;
+                    match sandbox.peak_memory().await {
+                        Err(error) if error.is_gone() => {}
+                        _ => return Ok(sandbox),
+                    }
+                }
+                Ok(pool.take().await?)
+            })
+        });
         Ok(Shared::new(self.pool.process(), taking.await?, self.spec.clone()))
     }
 }
@@ -39,6 +58,14 @@ impl SharedPool {
 /// A pool of sandboxes.
 #[pyclass(frozen, module = "llm_in_sandbox._native")]
 pub(crate) struct PoolHandle(pub(crate) Arc<SharedPool>);
+
+impl Drop for PoolHandle {
+    fn drop(&mut self) {
+        if !self.0.pool.process().is_own() {
+            leak(&self.0);
+        }
+    }
+}
 
 #[pymethods]
 impl PoolHandle {

@@ -1,6 +1,6 @@
 //! Episodes for training: groups of attempts with the tokens that a server sampled.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc};
 
 use attempt::{LimitSettings, Mode, Settings};
 use model::Retry;
@@ -9,13 +9,18 @@ use rollout::{
     ChatCodec, EngineParts, Group, Overlong, Reward, RolloutEngine, RolloutError, RolloutRequest,
     RolloutSettings,
 };
-use runtimes::AnyRuntime;
 use sampling::SamplingParams;
 use sampling_http::{Api, ConnectError, HttpSampler, ServerSettings};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::{engine::Process, failure::Failure, model::ModelChoice, spec::SandboxSpec};
+use crate::{
+    engine::Process,
+    failure::Failure,
+    model::ModelChoice,
+    renewed::Renewed,
+    spec::{SandboxSpec, duration},
+};
 
 /// Rollouts as Python describes them, in JSON.
 #[derive(Deserialize)]
@@ -51,8 +56,8 @@ pub(crate) struct RolloutArguments {
     graded: bool,
 }
 
-/// A rollout and the row of its problem.
-pub(crate) struct Played {
+/// Rollouts and the rows of their problems.
+pub(crate) struct Rollouts {
     pub(crate) groups: Vec<Group>,
     /// The problems of the groups.
     pub(crate) problems: Vec<Arc<Problem>>,
@@ -69,15 +74,14 @@ impl RolloutArguments {
         let limits = LimitSettings {
             turns: self.max_turns,
             tokens: self.max_tokens,
-            time: self.max_time.and_then(|time| Duration::try_from_secs_f64(time).ok()),
+            time: self.max_time.map(|time| duration("max_time", time)).transpose()?,
             ..LimitSettings::default()
         };
         let per_call = self.max_response_tokens.unwrap_or(limits.tokens_per_call);
         let attempt = Settings {
             sandbox: spec.spec.clone(),
             limits: LimitSettings { tokens_per_call: per_call, plain_tokens: per_call, ..limits },
-            command_timeout: Duration::try_from_secs_f64(self.command_timeout)
-                .map_err(|_| Failure::usage("command_timeout is not a number of seconds"))?,
+            command_timeout: duration("command_timeout", self.command_timeout)?,
             ..Settings::default()
         };
         let format = self.tool_format.parse();
@@ -128,12 +132,12 @@ impl RolloutArguments {
         })
     }
 
-    /// Plays all groups. Dropping the future cancels them.
-    pub(crate) async fn play(
+    /// Runs all groups. Dropping the future cancels them.
+    pub(crate) async fn run(
         self,
         process: Arc<Process>,
         spec: SandboxSpec,
-    ) -> Result<Played, Failure> {
+    ) -> Result<Rollouts, Failure> {
         let codec = ChatCodec::load(&self.tokenizer)
             .map_err(|error| Failure::usage(error_text::chain(&error)))?;
         let (task, problems) = self.task()?;
@@ -141,14 +145,14 @@ impl RolloutArguments {
         let sampler = Arc::new(self.sampler(&codec).await?);
         let runtime = match (self.mode, task.grader.is_immediate()) {
             (Mode::Llm, true) => None,
-            _ => Some(process.runtime(&spec.runtime).await?),
+            _ => Some(Arc::new(Renewed::start(&process, &spec.runtime).await?)),
         };
         let reward = match self.graded {
             true => Reward::Grader,
             // Python computes it.
             false => Reward::Custom(Arc::new(|_, _| 0.0)),
         };
-        let parts: EngineParts<AnyRuntime> =
+        let parts: EngineParts<Renewed> =
             EngineParts { codec: Arc::new(codec), task, settings, reward, runtime };
         let engine = RolloutEngine::new(parts).map_err(failed)?;
         let cancel = CancellationToken::new();
@@ -166,11 +170,11 @@ impl RolloutArguments {
             events: None,
             cancel,
         };
-        let played = engine.run(&sampler, &request, |_| {}).await;
+        let groups = engine.run(&sampler, &request, |_| {}).await;
         let closed = engine.close().await;
-        let groups = played.map_err(failed)?;
+        let groups = groups.map_err(failed)?;
         closed.map_err(failed)?;
-        Ok(Played { groups, problems })
+        Ok(Rollouts { groups, problems })
     }
 }
 

@@ -1,4 +1,4 @@
-//! A sandbox as Python holds it: shared by threads, closed once, whoever uses it then.
+//! A sandbox as Python holds it: shared by threads, closed once.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +16,7 @@ use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::Process,
+    engine::{Process, leak},
     expose,
     failure::Failure,
     operation::Operation,
@@ -73,7 +73,7 @@ impl Shared {
     pub(crate) async fn close(self: Arc<Self>) -> Result<(), Failure> {
         let end = |sandbox: AnySandbox| async move {
             match sandbox.destroy().await {
-                // Whoever closes it wants it gone.
+                // It is to be gone.
                 Err(error) if error.is_gone() => Ok(()),
                 destroyed => destroyed,
             }
@@ -84,9 +84,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if self.process().is_own() {
-            self.process().forget(self.number);
-        }
+        self.process().forget(self.number);
     }
 }
 
@@ -95,6 +93,14 @@ impl Drop for Shared {
 pub(crate) struct SandboxHandle {
     shared: Arc<Shared>,
     protection: Mutex<Option<String>>,
+}
+
+impl Drop for SandboxHandle {
+    fn drop(&mut self) {
+        if !self.shared.process().is_own() {
+            leak(&self.shared);
+        }
+    }
 }
 
 impl SandboxHandle {

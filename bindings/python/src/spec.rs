@@ -137,6 +137,13 @@ fn network(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Network> {
     hosts.map(Network::Allow).map_err(refuse)
 }
 
+/// A time limit from JSON.
+pub(crate) fn duration(name: &str, seconds: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        Failure::usage(format!("argument `{name}`: {seconds} is not a number of seconds"))
+    })
+}
+
 /// A positive number of seconds.
 pub(crate) fn seconds(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     refuse_bool(value)?;

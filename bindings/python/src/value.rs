@@ -12,7 +12,7 @@ use sandbox::{Captured, Cause, CopyReport, Entry, EntryKind, Status};
 use crate::{
     failure::Failure,
     pool::{PoolHandle, SharedPool},
-    rollouts::Played,
+    rollouts::Rollouts,
     sandbox_handle::{SandboxHandle, Shared},
 };
 
@@ -37,7 +37,7 @@ pub(crate) enum Value {
     /// Numbers.
     Numbers(Vec<f64>),
     /// Episodes for training.
-    Rollouts(Box<Played>),
+    Rollouts(Box<Rollouts>),
     /// A kind, a number and JSON.
     Item(&'static str, u64, String),
 }
@@ -81,7 +81,7 @@ impl Value {
                     .collect();
                 (report.files, report.bytes, skipped, listed).into_py_any(py)
             }
-            Self::Rollouts(played) => rollouts(py, *played),
+            Self::Rollouts(made) => rollouts(py, *made),
             Self::Item(kind, number, json) => (kind, number, json).into_py_any(py),
             Self::Sandbox(shared) => SandboxHandle::new(shared).into_py_any(py),
             Self::Pool(shared) => PoolHandle(shared).into_py_any(py),
@@ -126,10 +126,10 @@ fn stream(py: Python<'_>, captured: Captured) -> PyResult<(Py<PyAny>, Py<PyAny>)
 }
 
 /// Groups of rollouts: the record in JSON, the segments, the lines of events, and the problem in JSON.
-fn rollouts(py: Python<'_>, played: Played) -> PyResult<Py<PyAny>> {
+fn rollouts(py: Python<'_>, made: Rollouts) -> PyResult<Py<PyAny>> {
     let json = |error: serde_json::Error| Failure::usage(error.to_string()).into_exception(py);
     let mut groups = Vec::new();
-    for (group, problem) in played.groups.into_iter().zip(played.problems) {
+    for (group, problem) in made.groups.into_iter().zip(made.problems) {
         let row = serde_json::to_string(&*problem).map_err(json)?;
         let mut members = Vec::new();
         for mut rollout in group.members {

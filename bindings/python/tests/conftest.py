@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -76,6 +77,52 @@ def script() -> Iterator[Callable[[str], Script]]:
     for one in made:
         one.process.kill()
         one.process.wait()
+
+
+def children(pid: int | str) -> list[int]:
+    """The child processes of a process."""
+    found: list[int] = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+        except OSError:
+            continue
+    return found
+
+
+def spawners() -> list[int]:
+    """The processes of this interpreter that create its sandboxes, of which each is a child of one."""
+    found = []
+    for child in children("self"):
+        try:
+            program = os.readlink(f"/proc/{child}/exe")
+        except OSError:
+            continue
+        if os.path.basename(program.removesuffix(" (deleted)")) == "llm-in-sandbox":
+            found.append(child)
+    assert found, "there is no spawner"
+    return found
+
+
+def kill(pids: list[int], timeout: float = 10) -> None:
+    """Kills processes, and waits until they are gone or have no memory left."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + timeout
+    while any(os.path.exists(f"/proc/{pid}/exe") for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def kill_sandboxes() -> None:
+    """Ends all sandboxes of this process from outside, as a crash of the runtime would: kills the spawner."""
+    found = spawners()
+    sandboxes = [child for spawner in found for child in children(spawner)]
+    kill(found)
+    deadline = time.monotonic() + 10
+    # They follow it.
+    while any(os.path.exists(f"/proc/{pid}") for pid in sandboxes) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def processes_of(sandbox_id: str) -> list[str]:

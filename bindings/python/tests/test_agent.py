@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import pickle
-import sys
-import types
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from conftest import missing
 
 import llm_in_sandbox as lis
 from llm_in_sandbox import Agent, AsyncSandbox, Sandbox, Trajectory
@@ -172,6 +173,13 @@ def test_wrong_settings() -> None:
         Agent(scripted()).run("x", files={"../x": b""})
     with pytest.raises(TypeError, match="pickled"):
         pickle.dumps(Agent(scripted()))
+    for name in ("max_time", "command_timeout"):
+        for wrong in (-1, -0.5, float("nan"), float("inf")):
+            with pytest.raises(lis.UsageError, match=name):
+                Agent(scripted(), **{name: wrong})  # type: ignore[arg-type]
+        for of_wrong_type in ("1", True, []):
+            with pytest.raises(TypeError, match=name):
+                Agent(scripted(), **{name: of_wrong_type})  # type: ignore[arg-type]
 
 
 def test_asyncio() -> None:
@@ -189,6 +197,24 @@ def test_asyncio() -> None:
 
     for trajectory in asyncio.run(main()):
         assert trajectory.submitted and trajectory.steps[0]["observation"].startswith("seen\n")
+
+    def hidden(sandbox: AsyncSandbox) -> Any:
+        """Returns a coroutine, although it is not a coroutine function."""
+        return look(sandbox)
+
+    class Tool:
+        __name__ = "look"
+
+        async def __call__(self, sandbox: AsyncSandbox) -> str:
+            """Looks."""
+            return await look(sandbox)
+
+    bound = partial(look)
+    bound.__name__ = "look"  # type: ignore[attr-defined]
+    hidden.__name__ = "look"
+    for tool in (hidden, Tool(), bound):
+        trajectory = asyncio.run(Agent(answer, tools=[tool]).arun("x"))  # type: ignore[list-item]
+        assert trajectory.steps[0]["observation"].startswith("seen\n"), tool
     with pytest.raises(lis.ModelError, match="arun"):
         Agent(answer).run("x")
 
@@ -218,9 +244,33 @@ def test_trajectories(tmp_path: Path) -> None:
     assert "submitted" in repr(trajectory)
 
 
-def test_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
-    pandas = types.ModuleType("pandas")
-    pandas.DataFrame = list  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pandas", pandas)
-    rows: Any = Agent(scripted(WRITE)).run("x", files={"a": "a"}).to_pandas()
-    assert rows[0]["tool"] == "execute_bash" and rows[0]["exit_code"] == 0
+def test_atif_is_accepted_by_its_own_validator() -> None:
+    if importlib.util.find_spec("atif") is None:
+        missing("atif", "the package atif is not installed")
+    from atif import Trajectory as Atif
+
+    odd = "\u202e\x00<script>\x1b[31m"
+    malformed = call("execute_bash")
+    malformed["tool_calls"][0]["function"]["arguments"] = "{"
+    several = call("execute_bash", command=f"echo {odd!r}")
+    several["tool_calls"] = [{**several["tool_calls"][0], "id": str(number)} for number in range(3)]
+    several["reasoning_content"] = odd
+    trajectories = [
+        Agent(scripted(WRITE)).run("x", files={"a": "a"}),
+        Agent(scripted(malformed, several, odd), max_turns=3).run(odd),
+    ]
+
+    def fails(messages: list[Message], tools: list[Message]) -> Any:
+        if len(messages) > 3:
+            raise RuntimeError("no more tokens")
+        return WRITE
+
+    with pytest.raises(lis.ModelError) as caught:
+        Agent(fails).run("x")
+    assert caught.value.trajectory is not None
+    trajectories.append(caught.value.trajectory)
+    for trajectory in trajectories:
+        made = Atif.model_validate_json(json.dumps(trajectory.to_atif()))
+        assert len(made.steps) == len(trajectory.to_atif()["steps"]) >= 3
+    with pytest.raises(ValueError, match="steps"):
+        Atif.model_validate({"schema_version": "ATIF-v1.7", "agent": made.agent.model_dump()})

@@ -1,6 +1,6 @@
 """Every way for an interpreter to end, in every situation: nothing hangs, nothing is left.
 
-`LIS_SLOW=1` plays 50 rounds, with a kill at another moment each time.
+`LIS_ROUNDS` is the number of rounds, each with a kill at another moment (`cargo xtask python --rounds 50`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from conftest import Script, gone
 
 from llm_in_sandbox import Sandbox
 
-ROUNDS = 50 if os.environ.get("LIS_SLOW") else 1
+ROUNDS = int(os.environ.get("LIS_ROUNDS", "1"))
 #: Most seconds of an end. A hang takes forever; a busy machine does not.
 MOST = 60.0
 
@@ -91,11 +91,26 @@ SITUATIONS = {
             raise SystemExit(0)
         lis.Agent(model).run("x", files={"a": b"b"}, sandbox=kept)
         """,
+    # A benchmark in another thread, whose model does not answer after the first command.
+    "benchmark": """
+        waits = threading.Event()
+        def model(messages, tools):
+            if messages[-1]["role"] == "user":
+                call = {"name": "execute_bash", "arguments": {"command": "sleep 1000 & echo started"}}
+                return {"content": "", "tool_calls": [{"id": "1", "function": call}]}
+            waits.set()
+            time.sleep(1000)
+        rows = [{"id": "a", "problem_statement": "x", "ground_truth": "42"}]
+        threading.Thread(target=lambda: lis.benchmark("math", model, data=rows), daemon=True).start()
+        waits.wait()
+        program = next(pid for pid in os.listdir("/proc") if pid.isdigit() and parent(pid) == os.getpid())
+        ready(program, run_of(program) + "-1")
+        """,
 }
 ENDS = ("return", "exception", "abort", "_exit", "kill")
 
 PROGRAM = """
-import asyncio, multiprocessing, os, random, signal, sys, threading, time
+import asyncio, multiprocessing, os, random, re, signal, sys, threading, time
 import llm_in_sandbox as lis
 
 END = sys.argv[1]
@@ -107,6 +122,25 @@ def one_sandbox(number):
 
 def ready(*ids):
     print(" ".join(ids), flush=True)
+
+def parent(pid):
+    try:
+        with open(f"/proc/{{pid}}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+def run_of(program):
+    # Names of sandboxes, and so of their control groups, start with the process that they belong to.
+    for pid in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{{pid}}/cgroup") as file:
+                found = re.search(f"(?<![0-9]){{program}}-[0-9a-f]+", file.read())
+        except OSError:
+            continue
+        if found:
+            return found.group()
+    raise RuntimeError("the program has no sandbox")
 
 def end():
     if END == "kill":
@@ -137,7 +171,17 @@ def left_in(directory: Path) -> list[str]:
     return [name for name in os.listdir(directory) if not name.startswith("pymp-")]
 
 
-def play(situation: str, end: str, number: int, directory: Path) -> None:
+def ended(pid: str) -> bool:
+    """Whether a process ends soon."""
+    deadline = time.monotonic() + MOST
+    while os.path.exists(f"/proc/{pid}"):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def run_once(situation: str, end: str, number: int, directory: Path) -> None:
     """One process from its start to the moment when nothing of it is left."""
     base = directory / f"{situation.replace(' ', '-')}-{end}-{number}"
     base.mkdir()
@@ -162,12 +206,12 @@ def play(situation: str, end: str, number: int, directory: Path) -> None:
     assert code in expected, f"{what}: exit code {code}: {err}"
     assert "panicked" not in err and ("Fatal" not in err or end == "abort"), f"{what}: {err}"
     for name in names:
-        assert gone(name, MOST), f"{what}: something of {name} is left"
+        assert ended(name) if name.isdigit() else gone(name, MOST), f"{what}: something of {name} is left"
     with open("/proc/self/mountinfo") as mounts:
         left = [line for line in mounts if str(base) in line or any(name.rsplit("-", 1)[0] in line for name in names)]
     assert not left, f"{what}: {left}"
     # What a killed process cannot remove is removed by the next.
-    if situation == "agent" and end not in ("return", "exception"):
+    if situation == "benchmark" or (situation == "agent" and end not in ("return", "exception")):
         sweep = "from llm_in_sandbox._scratch import Scratch\nwith Scratch(): pass"
         assert Script(sweep, TMPDIR=str(temporary)).finish(MOST)[0] == 0
     assert left_in(temporary) == [], what
@@ -185,10 +229,10 @@ def test_what_is_there_is_seen(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_nothing_is_left(number: int, tmp_path: Path, executor: ThreadPoolExecutor) -> None:
-    played = {
-        (situation, end): executor.submit(play, situation, end, number, tmp_path)
+    runs = {
+        (situation, end): executor.submit(run_once, situation, end, number, tmp_path)
         for situation in SITUATIONS
         for end in ENDS
     }
-    failures = [str(error) for one in played.values() if (error := one.exception()) is not None]
+    failures = [str(error) for one in runs.values() if (error := one.exception()) is not None]
     assert not failures, "\n".join(failures)

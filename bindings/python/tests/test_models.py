@@ -44,7 +44,7 @@ def test_a_model_that_is_not_there() -> None:
         Agent("local:no-such-model").run("x")
 
 
-def play(server: LocalModel, rows: Any = ROWS, **options: Any) -> list[list[lis.Rollout]]:
+def run(server: LocalModel, rows: Any = ROWS, **options: Any) -> list[list[lis.Rollout]]:
     return rollout(
         "math",
         rows,
@@ -62,7 +62,7 @@ def play(server: LocalModel, rows: Any = ROWS, **options: Any) -> list[list[lis.
 
 
 def test_rollouts_have_the_sampled_tokens(server: LocalModel) -> None:
-    groups = play(server, ROWS[:1], mode="llm")
+    groups = run(server, ROWS[:1], mode="llm")
     assert [len(group) for group in groups] == [2]
     for episode in (episode for group in groups for episode in group):
         assert episode.reward is not None, episode.why
@@ -76,7 +76,7 @@ def test_rollouts_have_the_sampled_tokens(server: LocalModel) -> None:
 
 
 def test_rewards_of_the_caller(server: LocalModel) -> None:
-    groups = play(server, mode="llm", reward=lambda row, answer: float(row["id"] == "b"), overlong="keep")
+    groups = run(server, mode="llm", reward=lambda row, answer: float(row["id"] == "b"), overlong="keep")
     assert [{episode.reward for episode in group} for group in groups] == [{0.0}, {1.0}]
 
     async def main() -> list[list[lis.Rollout]]:
@@ -90,7 +90,7 @@ def test_rewards_of_the_caller(server: LocalModel) -> None:
 
 def test_wrong_rollouts(server: LocalModel) -> None:
     with pytest.raises(lis.UsageError, match="tool format"):
-        play(server, tool_format="morse")
+        run(server, tool_format="morse")
     with pytest.raises(lis.ModelError):
         rollout("math", ROWS, "m", base_url="http://127.0.0.1:9/v1", tokenizer=TINY, retries=0)
     with pytest.raises(lis.UsageError):

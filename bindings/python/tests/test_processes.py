@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from conftest import Script, gone
@@ -226,6 +227,76 @@ def test_a_killed_spawner_is_replaced(script: Start) -> None:
     code, out, err = run.finish()
     assert code == 0, err
     assert out.split() == ["SandboxGone", "again"]
+
+
+def test_an_exit_does_not_wait_for_a_runtime_that_starts(script: Start, tmp_path: Path) -> None:
+    program = tmp_path / "llm-in-sandbox"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    run = script(
+        f"""
+        import os, threading, time
+        os.environ["LLM_IN_SANDBOX_PROGRAM"] = {str(program)!r}
+        import llm_in_sandbox as lis
+        threading.Thread(target=lis.Sandbox, daemon=True).start()
+        def has_child(task):
+            try:
+                return open(f"/proc/self/task/{{task}}/children").read()
+            except OSError:
+                return False
+        while not any(has_child(task) for task in os.listdir("/proc/self/task")):
+            time.sleep(0.01)
+        print("starting", flush=True)
+        """
+    )
+    assert run.line() == "starting"
+    start = time.monotonic()
+    code, _, err = run.finish(120)
+    assert code == 0 and "panicked" not in err and "Fatal" not in err, err
+    assert time.monotonic() - start < 15
+
+
+def test_what_a_forked_process_drops_stays_its_parents(script: Start) -> None:
+    run = script(
+        """
+        import gc, os, signal, threading, time
+        from llm_in_sandbox import Sandbox, SandboxPool, _engine
+        from llm_in_sandbox._session import Session
+        kept, pool = Sandbox(), SandboxPool(2)
+        session = Session("x", within=kept)
+        operation = kept._handle.run(["true"], None, [], None, None, 100)
+        stop = threading.Event()
+        def busy():
+            while not stop.is_set():
+                kept.run("true")
+        threads = [threading.Thread(target=busy) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(50):
+            child = os.fork()
+            if child == 0:
+                # A lock that a thread of the parent held would never be free here.
+                signal.alarm(20)
+                assert kept.closed and pool.closed
+                session._episode.cancel()
+                session._episode.reply(1, "{}", None)
+                del kept, pool, session, operation
+                gc.collect()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        stop.set()
+        for thread in threads:
+            thread.join()
+        operation.wait()
+        with pool.take() as taken:
+            print(kept.run("echo parent").stdout.strip(), taken.run("echo pool").stdout.strip())
+        session.step({"tool_calls": [{"function": {"name": "execute_bash", "arguments": {"command": "echo episode"}}}]})
+        print("episode" in session.messages[-1]["content"])
+        """
+    )
+    code, out, err = run.finish(120)
+    assert code == 0, err
+    assert out.split() == ["parent", "pool", "True"]
 
 
 def test_the_program_is_missing(script: Start) -> None:

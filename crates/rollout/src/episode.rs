@@ -1,6 +1,15 @@
 //! One rollout: an attempt played by a policy, repeated when the infrastructure failed, and rewarded.
 
-use std::{fs::File, io, path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    fs::File,
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Instant,
+};
 
 use attempt::{Attempt, Cancelled, EventLog, Fault, Graded, Mode, Play};
 use model::{Formatted, ToolFormat};
@@ -35,7 +44,7 @@ struct Played {
 enum RawReward {
     /// This much.
     Known(f64),
-    /// Nothing, since the policy broke what it was played or graded in: no way out of a reward.
+    /// 0, if every try ends so: the policy broke its sandbox or the grader, which must not let it escape a reward.
     Broken(String),
     /// Unknown: something else failed.
     Missing { cause: String, is_transient: bool },
@@ -50,11 +59,20 @@ impl<R: Runtime> Shared<R> {
         cancel: CancellationToken,
     ) -> Result<Rollout, Cancelled> {
         let start = Instant::now();
-        let playing = || self.play(sampler, member, &cancel);
-        let (played, tries) =
+        let broken = AtomicU32::new(0);
+        let playing = || async {
+            let played = self.play(sampler, member, &cancel).await;
+            broken.fetch_add(played.broke_its_sandbox().into(), Ordering::Relaxed);
+            played
+        };
+        let (mut played, tries) =
             self.settings.retry.run(&cancel, Played::retry_cause, |_| {}, playing).await?;
         if played.attempt.outcome == Outcome::Cancelled {
             return Err(Cancelled);
+        }
+        // Once may be chance.
+        if played.broke_its_sandbox() && broken.into_inner() < tries.max(2) {
+            played.reward = played.reward.missing();
         }
         let wall_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(Rollout { tries, wall_ms, ..self.rewarded(member, played) })
@@ -161,18 +179,31 @@ impl Played {
         Self { attempt, segments: Vec::new(), reward }
     }
 
-    /// Why it should be played again.
+    /// Why another try is needed.
     fn retry_cause(&self) -> Option<&str> {
         match &self.reward {
             RawReward::Missing { cause, is_transient: true } => Some(cause),
             // The same seeds make the policy act the same way: if its sandbox breaks every time, it was the policy.
-            RawReward::Broken(why) if !self.attempt.is_answered() => Some(why),
+            RawReward::Broken(why) if self.broke_its_sandbox() => Some(why),
             _ => None,
         }
+    }
+
+    /// Whether its sandbox failed after the policy had acted. If not, but the reward is broken, the grader failed.
+    fn broke_its_sandbox(&self) -> bool {
+        matches!(self.reward, RawReward::Broken(_)) && !self.attempt.is_answered()
     }
 }
 
 impl RawReward {
+    /// The same failure, without saying that it was the policy's.
+    fn missing(self) -> Self {
+        match self {
+            Self::Broken(cause) => Self::Missing { cause, is_transient: true },
+            other => other,
+        }
+    }
+
     fn of_failure(attempt: &Attempt) -> Self {
         let Outcome::Infrastructure { cause, fault } = &attempt.outcome else {
             return Self::Missing { cause: "cancelled".into(), is_transient: false };

@@ -113,15 +113,16 @@ class Agent(Unpicklable):
         limits: Json = {"turns": max_turns, "tokens": max_tokens, "cost": max_cost}
         per_call = 4096 if self.model.is_local else 65_536
         limits["tokens_per_call"] = max_response_tokens or per_call
-        if max_time is not None:
-            limits["time"] = {"secs": int(max_time), "nanos": int(max_time % 1 * 1e9)}
+        time = _arguments.seconds("max_time", max_time)
+        if time is not None:
+            limits["time"] = {"secs": int(time), "nanos": int(time % 1 * 1e9)}
         self._request: Json = {
             "prompt": prompt,
             "prompt_config": prompt_config,
             "limits": limits,
             "sampling": {name: value for name, value in sampling.items() if value is not None},
             "tool_format": tool_format,
-            "command_timeout": command_timeout,
+            "command_timeout": _arguments.seconds("command_timeout", command_timeout),
             "builtin_tools": builtin_tools,
             "tools": [tool.spec for tool in self.tools],
             "compact": compact,
@@ -325,8 +326,6 @@ class _Run:
                     value = await self._call_model(request)
                 else:
                     value = await _in_thread(self._call_model, request)
-                    if inspect.isawaitable(value):
-                        value = await value
                 return self._model_reply(value)
             except Exception as error:
                 return self._model_failed(error)
@@ -359,8 +358,9 @@ class _Run:
 
     @staticmethod
     def _no_coroutine(value: Any) -> Any:
-        if inspect.iscoroutine(value):
-            value.close()
+        if inspect.isawaitable(value):
+            if inspect.iscoroutine(value):
+                value.close()
             raise TypeError("a coroutine function needs `Agent.arun`")
         return value
 
@@ -381,7 +381,10 @@ class _Run:
 
 
 async def _in_thread(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """Calls a function in a thread. A `StopIteration`, which no future can hold, becomes a `RuntimeError`."""
+    """Calls a function in a thread, and awaits the result if it is awaitable: not every coroutine function looks like one.
+
+    A `StopIteration`, which no future can hold, becomes a `RuntimeError`.
+    """
 
     def call() -> Any:
         try:
@@ -389,4 +392,5 @@ async def _in_thread(function: Callable[..., Any], *arguments: Any, **keywords: 
         except StopIteration as error:
             raise RuntimeError("the function raised StopIteration") from error
 
-    return await asyncio.to_thread(call)
+    value = await asyncio.to_thread(call)
+    return await value if inspect.isawaitable(value) else value

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, Literal, TypedDict, Union
+
+from .errors import UsageError
 
 __all__ = ["Network", "Path", "Size", "SandboxOptions"]
 
@@ -69,6 +73,18 @@ def data(value: bytes | bytearray | memoryview | str) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise TypeError(f"expected bytes or str, not {type(value).__name__}")
+
+
+def seconds(name: str, value: object) -> float | None:
+    """A time limit, or `None`."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"argument `{name}`: expected a number of seconds, not {type(value).__name__}")
+    limit = float(value)
+    if not math.isfinite(limit) or limit < 0:
+        raise UsageError(f"argument `{name}`: {value} is not a number of seconds")
+    return limit
 
 
 def stdin(value: bytes | str | None) -> bytes | None:

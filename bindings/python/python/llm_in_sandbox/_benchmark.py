@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,6 +26,13 @@ from .errors import InfrastructureError, UsageError
 __all__ = ["Attempt", "BenchmarkResults", "benchmark"]
 
 _KEY = "LLM_IN_SANDBOX_BENCHMARK_KEY"
+#: Becomes the program, which gets SIGTERM when the thread that started it ends, even by `kill -9`. That thread waits for it.
+_TIED = """\
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 15)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 @dataclass(frozen=True)
@@ -134,11 +142,12 @@ def benchmark(
     Raises:
         UsageError: the program refuses the arguments.
         InfrastructureError: attempts failed because of the machine, the model's server or the judge. What finished is
-            stored in `output`.
+            stored in `output`. An exception of a function is the `__cause__`.
     """
     chosen = settings(model, base_url=base_url, api_key=api_key)
     tasks = [task] if isinstance(task, (str, os.PathLike)) else list(task)
     with ExitStack() as stack:
+        served: FunctionServer | None = None
         where = os.fspath(output) if output is not None else until_exit()
         words = [find_program(), "benchmark", *(os.fspath(name) for name in tasks)]
         words += ["--output", where, "--json", "--quiet", "--yes", "--mode", mode]
@@ -171,7 +180,10 @@ def benchmark(
         for name, value in given.items():
             if value is not None:
                 words += [name, str(value)]
-        _run([*words, *options], environment)
+        try:
+            _run([*words, *options], environment)
+        except InfrastructureError as error:
+            raise error from (served.error if served is not None else None)
         return BenchmarkResults(where)
 
 
@@ -194,9 +206,9 @@ def _data(data: Any, tasks: list[Any], stack: ExitStack) -> list[str]:
 
 
 def _run(words: list[str], environment: dict[str, str]) -> None:
-    """Runs the program; an interrupt ends it too."""
+    """Runs the program; an interrupt, and the end of this process, end it too."""
     process = subprocess.Popen(
-        words,
+        [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -19,8 +19,14 @@ __all__ = ["FunctionServer"]
 _MAX_BODY = 256 << 20
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # A benchmark connects as often as it has attempts at once; a connection that is refused waits for a second.
+    request_queue_size = 1024
+
+
 class FunctionServer:
-    """Serves a function until it is closed. Only who has the key can call it."""
+    """Serves a function until it is closed. Calls need the key."""
 
     def __init__(self, function: ModelFunction, name: str) -> None:
         self.api_key = secrets.token_urlsafe(24)
@@ -62,8 +68,7 @@ class FunctionServer:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()

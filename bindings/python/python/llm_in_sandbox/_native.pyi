@@ -7,6 +7,19 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, final
 
+__all__ = [
+    "Completions",
+    "Engine",
+    "EpisodeHandle",
+    "Operation",
+    "PoolHandle",
+    "SandboxHandle",
+    "check_constraints",
+    "grade_line",
+    "trajectory_of",
+    "yaml_to_json",
+]
+
 _Path = str | PathLike[str]
 
 @final

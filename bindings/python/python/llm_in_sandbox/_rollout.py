@@ -75,7 +75,11 @@ class Rollout:
     end: str
     """"submitted", "max_turns", "truncated", "timeout", "no_calls" or "infrastructure"."""
     reward: float | None
-    """The reward; `None` where the infrastructure failed: such an episode says nothing about the policy."""
+    """The reward; `None` where the infrastructure failed: such an episode says nothing about the policy.
+
+    An episode is repeated when its sandbox fails. Where each of the three sandboxes failed after the policy had acted in
+    it, or the task's grader fails on the answer, the policy is at fault: the reward is 0.0 and `why` says what failed.
+    """
     raw_reward: float | None
     """The reward of its answer, however it ended."""
     answer: str
@@ -138,7 +142,7 @@ def rollout(
     retries: int = 5,
     sandbox: Mapping[str, Any] | None = None,
 ) -> list[list[Rollout]]:
-    """Plays episodes of problems for training; returns one list for each problem, of `group_size` episodes.
+    """Runs episodes of problems for training; returns one list for each problem, of `group_size` episodes.
 
     The tokens are those the server sampled: nothing is tokenized again.
 
@@ -208,6 +212,8 @@ class _Request:
 
     def json(self) -> str:
         given = self.arguments
+        for name in ("max_time", "command_timeout"):
+            given[name] = _arguments.seconds(name, given[name])
         server = settings(given["model"], base_url=given["base_url"], api_key=given["api_key"], retries=given["retries"])
         if server.base_url is None:
             raise UsageError("rollout needs a server: give its base_url")
@@ -248,7 +254,7 @@ class _Request:
             events=[json.loads(line) for line in events.splitlines()],
         )
         function: RewardFunction | None = self.arguments["reward"]
-        if function is None or made.reward is None:
+        if function is None or made.why is not None:
             return made
         given = float(function(json.loads(row), made.answer))
         cut = self.arguments["overlong"] == "zero" and made.end in ("max_turns", "truncated")

@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 @dataclasses.dataclass(frozen=True)
 class FunctionTool:
-    """A function, and what the model is told about it."""
+    """A function, and its description for the model."""
 
     function: Callable[..., Any]
     name: str
@@ -77,11 +77,14 @@ def tool_of(function: Callable[..., Any]) -> FunctionTool:
     required: list[str] = []
     injected: list[str] = []
     target = function if inspect.isroutine(function) else type(function).__call__
+    signature = inspect.signature(function).parameters
+    # As written, where what they name is not known.
+    hints = {name: p.annotation for name, p in signature.items() if p.annotation is not p.empty}
     try:
-        hints = typing.get_type_hints(target)
+        hints |= typing.get_type_hints(target)
     except Exception:
-        hints = dict(getattr(target, "__annotations__", {}))
-    for parameter in inspect.signature(function).parameters.values():
+        pass
+    for parameter in signature.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if parameter.kind is parameter.POSITIONAL_ONLY:

@@ -50,7 +50,7 @@ class SandboxFailure(_Error, InfrastructureError):
 
 
 class MessageSpace(_Space):
-    """Responses of a model: texts, and messages of chat completions. Also what the environment says, a text."""
+    """Responses of a model: texts, and messages of chat completions. Also the observations, which are texts."""
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__(None, None, seed)
@@ -77,7 +77,7 @@ class MessageSpace(_Space):
 
 
 class SandboxEnv(_Env):
-    """Problems that a model solves in a sandbox. An observation is what the environment says: the prompt, then results.
+    """Problems that a model solves in a sandbox. An observation is a text: the prompt, then the results of tool calls.
 
     `info` has `messages` and `tools`, the whole request to a model in the format of OpenAI's chat completions, and `problem`;
     at the end of an episode `trajectory` and `outcome` too. An episode that reaches a limit is truncated; its answer is
@@ -179,7 +179,7 @@ class SandboxEnv(_Env):
 
     def _info(self) -> Json:
         assert self.session is not None
-        # Whoever keeps it may change it.
+        # A copy, because callers may change it.
         return deepcopy(
             {
                 "messages": self.session.messages,

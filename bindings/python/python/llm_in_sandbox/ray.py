@@ -81,7 +81,7 @@ class _Actor:
     def run_agent(
         self, task: str, model: Model | None = None, files: Files | None = None, **options: Any
     ) -> Trajectory:
-        """Plays an episode in this sandbox. `options` are arguments of `Agent`."""
+        """Runs an episode in this sandbox. `options` are arguments of `Agent`."""
         return Agent(model, **options).run(task, files, self._sandbox)
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class _Actor:
 def _episode(
     task: str, model: Model | None = None, files: Files | None = None, **options: Any
 ) -> Trajectory:
-    """Plays an episode in a sandbox of its own. `options` are arguments of `Agent`.
+    """Runs an episode in a sandbox of its own. `options` are arguments of `Agent`.
 
     A failure of the machine or of its node is tried again, up to three times, where there is room; then `ray.get` raises
     Ray's error, which is an `InfrastructureError` too if that was the cause.

@@ -331,7 +331,7 @@ class SandboxHarness(_Harness):
         mcp_urls: dict[str, str],
         data: Any,
     ) -> Any:
-        """Plays the episode."""
+        """Runs the episode."""
         if not isinstance(runtime, SandboxRuntime):
             raise TypeError(
                 f"SandboxHarness needs a SandboxRuntime, not {type(runtime).__name__}: use SandboxEnv"
@@ -378,10 +378,10 @@ else:
 
 
 class SandboxEnv(_Env):
-    """One agent that works in a sandbox of its own in each episode. `--env.retries` plays episodes again whose sandbox failed."""
+    """One agent that works in a sandbox of its own in each episode. `--env.retries` repeats episodes whose sandbox failed."""
 
     async def run(self, task: Any, agents: Any) -> None:
-        """Plays one episode."""
+        """Runs one episode."""
         async with self.provision() as runtime:
             await agents.agent.run(task, runtime=runtime)
 

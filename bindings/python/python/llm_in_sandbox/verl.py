@@ -58,12 +58,12 @@ class _Full(Exception):
 
 
 class SandboxAgentLoop(_Loop):
-    """Plays an episode in a sandbox, and returns its tokens: those that verl's server sampled, never tokenized again.
+    """Runs an episode in a sandbox, and returns its tokens: those that verl's server sampled, never tokenized again.
 
     The task is the last user message of the row's prompt; prompts, tools and limits are those of `Agent`. `extra_fields` of
     the output have `answer` and `outcome`.
 
-    An episode whose sandbox fails is played again, up to `attempts` times; then `InfrastructureError` ends the step, as verl
+    An episode whose sandbox fails is repeated, up to `attempts` times; then `InfrastructureError` ends the step, as verl
     has no row without a reward. A failure of verl's server is raised as it is.
 
     Args:
@@ -71,7 +71,7 @@ class SandboxAgentLoop(_Loop):
             functions score the response.
         tool_format: how the model writes tool calls in its text: "hermes", "qwen3-coder" or "fenced".
         files_key: the field of the row with input files, by name.
-        attempts: how often an episode is played at most.
+        attempts: how often an episode is run at most.
         options: arguments of `Agent` besides the model, such as `max_turns`, `command_timeout` and `sandbox`.
     """
 
@@ -96,10 +96,10 @@ class SandboxAgentLoop(_Loop):
         self._response_length: int = self.rollout_config.response_length
 
     async def run(self, sampling_params: Json, **row: Any) -> Any:
-        """Plays the episode of a row."""
+        """Runs the episode of a row."""
         for attempt in range(1, self._attempts + 1):
             try:
-                return await self._play(sampling_params, row)
+                return await self._run(sampling_params, row)
             except ModelError as error:
                 # What verl's server raised.
                 raise error.__cause__ or error from None
@@ -108,10 +108,10 @@ class SandboxAgentLoop(_Loop):
                     raise
         raise UsageError("argument `attempts`: at least 1")
 
-    async def _play(self, sampling_params: Json, row: Mapping[str, Any]) -> Any:
+    async def _run(self, sampling_params: Json, row: Mapping[str, Any]) -> Any:
         task = next(m["content"] for m in reversed(list(row["raw_prompt"])) if m["role"] == "user")
         tokens = _Tokens(self, sampling_params)
-        # Compaction would rewrite what was said.
+        # Compaction would rewrite earlier messages.
         agent = Agent(tokens.respond, compact=False, **self._options)
         started = time.monotonic()
         try:

@@ -694,7 +694,7 @@ def trajectory_objects(bench: Bench) -> Any:
 # Episodes, with a server that answers from a script.
 
 
-def play(bench: Bench, script: list[Any], **run: Any) -> Any:
+def episode(bench: Bench, script: list[Any], **run: Any) -> Any:
     with chat_server.start(script) as server:
         args = AgentArgs(
             system_prompt="You work in /testbed.{command_docs}{demo} {{x}}",
@@ -754,7 +754,7 @@ EPISODES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "fails_later": ([call("execute_bash", {"command": "echo 1"}), *[500] * 20], {"max_steps": 5, "max_retries": 1}),
 }
 for _name, (_script, _run) in EPISODES.items():
-    add(f"episode_{_name}", lambda bench, script=_script, run=_run: play(bench, script, **dict(run)))
+    add(f"episode_{_name}", lambda bench, script=_script, run=_run: episode(bench, script, **dict(run)))
 
 
 @case
@@ -764,7 +764,7 @@ def episode_shrinks_the_limit(bench: Bench) -> Any:
         "This model's maximum context length is 20000 tokens. However, you requested 70000 tokens: 9000 tokens from the"
         " input messages and 65536 tokens for the completion.",
     )
-    made = play(bench, [error, call("submit", {})], max_steps=2)
+    made = episode(bench, [error, call("submit", {})], max_steps=2)
     return made[1][-1][2]["max_tokens"]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from conftest import kill_sandboxes
+
+__all__ = ["EXAMPLES", "kill_sandboxes", "need"]
 
 EXAMPLES = Path(__file__).resolve().parents[4] / "examples/python"
 sys.path.insert(0, str(EXAMPLES))
@@ -25,22 +26,3 @@ def need(*modules: str) -> None:
     if "frameworks" in os.environ.get("LIS_REQUIRE", "").split(","):
         raise RuntimeError(f"{', '.join(missing)} not installed, and LIS_REQUIRE names frameworks")
     pytest.skip(f"skip: {', '.join(missing)} not installed", allow_module_level=True)
-
-
-def kill_sandboxes() -> None:
-    """Ends all sandboxes of this process from outside, as a crash of the machine's runtime would: kills the spawner."""
-    spawners = []
-    for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/children") as file:
-            for child in file.read().split():
-                try:
-                    program = os.readlink(f"/proc/{child}/exe")
-                except OSError:
-                    continue
-                if os.path.basename(program.removesuffix(" (deleted)")) == "llm-in-sandbox":
-                    spawners.append(int(child))
-    assert spawners, "there is no spawner"
-    for spawner in spawners:
-        os.kill(spawner, signal.SIGKILL)
-    # Until its sandboxes have followed it.
-    time.sleep(0.3)

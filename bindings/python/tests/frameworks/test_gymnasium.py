@@ -71,6 +71,15 @@ def test_a_dead_sandbox_is_an_error_of_gymnasium_and_no_reward() -> None:
     assert info["outcome"] == "submitted"
 
 
+def test_an_answer_that_is_lost_is_an_error_of_gymnasium_and_no_reward() -> None:
+    env = SandboxEnv(ROWS, reward)
+    env.reset()
+    env.step(call("execute_bash", command="echo x > output/answer.txt"))
+    kill_sandboxes()
+    with pytest.raises(SandboxFailure, match="files were not collected"):
+        env.step(call("submit"))
+
+
 def test_a_machine_without_sandboxes_is_an_error_of_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: object) -> None:
         raise SandboxUnavailable("no user namespaces")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(EXAMPLES), os.envir
 import ray  # noqa: E402
 import ray_cluster  # noqa: E402
 
-from llm_in_sandbox import InfrastructureError, ModelError  # noqa: E402
+from llm_in_sandbox import InfrastructureError, ModelError, Sandbox  # noqa: E402
 from llm_in_sandbox.ray import RemoteSandbox, episode  # noqa: E402
 
 
@@ -80,10 +81,25 @@ def test_failures_of_the_infrastructure_are_rays_errors_with_the_cause(cluster: 
     assert isinstance(caught.value.cause, ModelError) and "the model is gone" in str(caught.value)
 
 
-def test_a_node_that_dies_leaves_nothing_and_its_tasks_run_elsewhere(cluster: Any) -> None:
-    def slow(messages, tools):
+def test_a_node_that_dies_leaves_nothing_and_its_tasks_run_elsewhere(cluster: Any, tmp_path: Path) -> None:
+    # In functions, because workers cannot import this module.
+    def where(sandbox: Sandbox) -> str:
+        """Notes the sandbox of the episode."""
+        with open(tmp_path / "episodes", "a") as file:
+            file.write(sandbox.id + "\n")
         time.sleep(2)
+        return "noted"
+
+    def slow(messages, tools):
+        if messages[-1]["role"] == "user":
+            return {"content": "", "tool_calls": [{"function": {"name": "where", "arguments": {}}}]}
+        if messages[-1]["name"] == "where":
+            return ray_cluster.model([{"role": "user"}], tools)
         return ray_cluster.model(messages, tools)
+
+    def noted() -> list[str]:
+        file = tmp_path / "episodes"
+        return file.read_text().split() if file.exists() else []
 
     victim = next(node for node in cluster.list_all_nodes() if not node.head)
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
@@ -91,8 +107,13 @@ def test_a_node_that_dies_leaves_nothing_and_its_tasks_run_elsewhere(cluster: An
     node, name = ray.get(there.where.remote())
     assert node == victim.node_id and processes_of(name)
     ray.get(there.shell.remote("sleep 1000 &"))
-    task = episode.options(scheduling_strategy=here(victim.node_id, soft=True)).remote("The square of n?", slow, {"n": "4"})
-    time.sleep(2)
+    affinity = episode.options(scheduling_strategy=here(victim.node_id, soft=True))
+    task = affinity.remote("The square of n?", slow, {"n": "4"}, tools=[where])
+    deadline = time.monotonic() + 120
+    while not noted():
+        assert time.monotonic() < deadline, "the episode does not start"
+        time.sleep(0.05)
+    assert processes_of(noted()[0])
     cluster.remove_node(victim, allow_graceful=False)
     with pytest.raises(ray.exceptions.RayActorError):
         # Its processes end when they notice.
@@ -101,4 +122,7 @@ def test_a_node_that_dies_leaves_nothing_and_its_tasks_run_elsewhere(cluster: An
             time.sleep(0.1)
     assert leaves_nothing(name)
     assert ray.get(task, timeout=120).answer == "16"
+    # The process of the second one is kept for further tasks.
+    killed, second = noted()
+    assert killed != second and leaves_nothing(killed)
 

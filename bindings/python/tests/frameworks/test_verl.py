@@ -38,22 +38,26 @@ def test_tokens_masks_probabilities_and_rewards() -> None:
 
 
 class Killing(verl_rollout.ScriptedServer):
-    """Ends the sandbox after the first response."""
+    """Ends the sandbox after one of the responses."""
 
     calls = 0
+    deadly = 1
 
     async def generate(self, *arguments, **keywords):
         Killing.calls += 1
         output = await super().generate(*arguments, **keywords)
-        if Killing.calls == 1:
+        if Killing.calls == Killing.deadly:
             kill_sandboxes()
         return output
 
 
-def test_an_episode_whose_sandbox_dies_is_played_again() -> None:
+# After the second response, the submission, only the answer is lost.
+@pytest.mark.parametrize("deadly", [1, 2])
+def test_an_episode_whose_sandbox_dies_is_repeated(deadly: int, monkeypatch: pytest.MonkeyPatch) -> None:
     Killing.calls = 0
+    monkeypatch.setattr(Killing, "deadly", deadly)
     assert verl_rollout.main(1, Killing).batch["rm_scores"].sum().item() == 1.0
-    assert Killing.calls == 3
+    assert Killing.calls == 2 + deadly
 
 
 def test_without_another_attempt_the_step_fails_and_nothing_is_scored() -> None:

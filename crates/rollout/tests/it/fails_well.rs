@@ -246,6 +246,42 @@ fn a_member_whose_sandboxes_keep_dying_after_it_acted_is_worth_nothing() {
     });
 }
 
+/// A failure that something else may have caused says nothing about the policy: a single try, or one that failed for another
+/// reason.
+#[test]
+fn a_member_that_did_not_break_every_sandbox_leaves_its_group() {
+    with_runtime(|runtime| async move {
+        for (tries, starts) in [(1, 1), (3, 3)] {
+            let codec = bytes();
+            let mortal = Mortal::new(Arc::clone(&runtime), usize::MAX, 0);
+            let unlucky = Mutex::new((None, 0));
+            let script = Script::new(&codec, move |heard| {
+                let (first, started) = &mut *unlucky.lock().unwrap();
+                let is_first = heard.seed == *first.get_or_insert(heard.seed);
+                let [deadly, answer, submit] = replies();
+                if heard.turn > 0 {
+                    return Ok(submit);
+                }
+                if !is_first {
+                    return Ok(answer);
+                }
+                *started += 1;
+                if *started == 2 { Err("out of memory".into()) } else { Ok(deadly) }
+            });
+            let mut settings = settings();
+            settings.retry.tries = tries;
+            let engine = engine(&codec, &mortal, settings, Reward::Grader);
+            let request = request(&[problem("one", 42)], 2);
+            let groups = engine.run(&Arc::new(script), &request, |_| {}).await.unwrap();
+            let died = |played: &&lis_rollout::Rollout| played.end == End::Infrastructure;
+            let (gone, fine): (Vec<_>, Vec<_>) = groups[0].members.iter().partition(died);
+            assert_eq!((gone.len(), gone[0].reward, gone[0].tries), (1, None, starts));
+            assert!(gone[0].why.as_ref().unwrap().contains("somebody killed it"));
+            assert_eq!(fine[0].reward, Some(1.0));
+        }
+    });
+}
+
 #[test]
 fn where_nothing_works_the_step_fails_with_the_cause() {
     with_runtime(|runtime| async move {

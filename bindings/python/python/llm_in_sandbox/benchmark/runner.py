@@ -151,7 +151,7 @@ def create_agent_runner(
 ) -> Callable[..., tuple[str, Any, str]]:
     """A function `(query, input_files, local_output_dir) -> (answer, trajectory, console output)`.
 
-    It plays one episode in a new sandbox. Other arguments are ignored.
+    It runs one episode in a new sandbox. Other arguments are ignored.
     """
     from ..agent import Agent, AgentArgs
     from ..cli import get_default_config_path, load_prompt_config
@@ -165,7 +165,7 @@ def create_agent_runner(
         system, instance = config.get("system_prompt", ""), config.get("instance_prompt", "")
     directory = output_dir or "/testbed"
 
-    def play(query: str, input_files: dict[str, str], local_output_dir: str | None) -> tuple[str, Any, str]:
+    def run(query: str, input_files: dict[str, str], local_output_dir: str | None) -> tuple[str, Any, str]:
         args = AgentArgs(
             system_prompt=system,
             instance_prompt=instance,
@@ -191,7 +191,7 @@ def create_agent_runner(
             answer, _ = runtime.run(f"cat {directory}/answer.txt 2>/dev/null || echo ''")
         return answer.strip(), trajectory, agent.get_console_output()
 
-    return play
+    return run
 
 
 def _copy_files(runtime: Any, files: Mapping[str, str | None], directory: str) -> None:
@@ -236,12 +236,12 @@ def run_vanilla_llm(query: str, agent_config: dict[str, Any]) -> tuple[str, str]
 
 
 def run_single_problem(args: dict[str, Any]) -> BenchmarkResult:
-    """Plays one problem and scores it. The arguments are those that `run_benchmark` gives to its workers."""
+    """Runs one problem and scores it. The arguments are those that `run_benchmark` gives to its workers."""
     return _scored(args, _answered(args))
 
 
 def _answered(args: dict[str, Any]) -> _Answer:
-    """Plays a problem. A failure becomes part of the answer, unless it would fail every other problem too."""
+    """Runs a problem. A failure becomes part of the answer, unless it would fail every other problem too."""
     problem, config = args["problem"], args["agent_config"]
     try:
         if args.get("mode", "llm-in-sandbox") == "llm":
@@ -254,7 +254,7 @@ def _answered(args: dict[str, Any]) -> _Answer:
             "input_dir": prompts.get("input_dir") or "/testbed/documents",
             "output_dir": prompts.get("output_dir") or "/testbed",
         }
-        play = create_agent_runner(
+        run = create_agent_runner(
             **config,
             task_system_prompt=_filled(prompts["system_prompt"], directories),
             task_instance_prompt=_filled(prompts["instance_prompt"], directories),
@@ -265,7 +265,7 @@ def _answered(args: dict[str, Any]) -> _Answer:
             kept = os.path.join(args["output_dir"], "litellm_logs", problem["id"])
         files: Any = problem.get("input_files") or {}
         files = json.loads(files) if isinstance(files, str) else files
-        text, trajectory, console = play(problem["problem_statement"], files, kept)
+        text, trajectory, console = run(problem["problem_statement"], files, kept)
         return _Answer(text, [step.to_dict() for step in trajectory.steps], console)
     except ImportError:
         raise
@@ -326,7 +326,7 @@ def run_benchmark(
     end_id: int | None = None,
     mode: str = "llm-in-sandbox",
 ) -> dict[str, Any]:
-    """Plays the problems `start_id` to `end_id` (excluded) of a task, `num_workers` at once, and scores them.
+    """Runs the problems `start_id` to `end_id` (excluded) of a task, `num_workers` at once, and scores them.
 
     `mode` is `"llm-in-sandbox"`, or `"llm"` for one request without a sandbox. Episodes run in threads; scores are
     computed in the calling thread. Writes `trajectory.json`, `results.json` and `logs/` below `output_dir`, and returns
@@ -357,7 +357,7 @@ def run_benchmark(
 
 
 def _check_dependencies(task_name: str) -> None:
-    """Raises `ImportError` before any problem is played if the task's grader lacks a package."""
+    """Raises `ImportError` before any problem is run if the task's grader lacks a package."""
     try:
         load_reward_function(task_name)("test", "test")
     except ImportError:
@@ -376,7 +376,7 @@ def _prompts(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _results(jobs: list[dict[str, Any]], workers: int) -> Iterator[BenchmarkResult]:
-    """Plays jobs at once and yields results in the order in which they end. Scores here: some graders need the main thread."""
+    """Runs jobs at once and yields results in the order in which they end. Scores here: some graders need the main thread."""
     if workers == 1:
         yield from (run_single_problem(job) for job in jobs)
         return
