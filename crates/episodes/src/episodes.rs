@@ -123,7 +123,7 @@ impl<R: RemoteRuntime> Episodes<R> {
             read => read?,
         };
         let model = self.model(Some(&record.model))?;
-        self.play(Made { entry, record, lines, base: None }, model, with)
+        self.play(Made { entry, record, lines, base: None, unplayed: None }, model, with)
     }
 
     /// Starts a new episode that continues another one after a turn: with its conversation up to there, and with the files as
@@ -390,7 +390,11 @@ impl<R: RemoteRuntime> Episodes<R> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn model(&self, name: Option<&str>) -> Result<ServedModel, Error> {
+    /// The served model of this name; the first one where it is absent.
+    ///
+    /// # Errors
+    /// [`Error::UnknownModel`] if there is none.
+    pub fn model(&self, name: Option<&str>) -> Result<ServedModel, Error> {
         let models = &self.options.models;
         let found = match name {
             None => models.first(),
@@ -431,14 +435,16 @@ impl<R: RemoteRuntime> Episodes<R> {
         let store = Arc::clone(&self.options.store);
         blocking(move || {
             let entry = store.create(&record, (&input, most), &lines)?;
-            Ok(Made { entry, record, lines, base })
+            let id = record.id.clone();
+            let unplayed = Unplayed { store, entry: Arc::clone(&entry), id, is_played: false };
+            Ok(Made { entry, record, lines, base, unplayed: Some(unplayed) })
         })
         .await
     }
 
     /// Plays an episode on a task of its own.
     fn play(&self, made: Made<R>, model: ServedModel, with: Resume) -> Result<Episode, Error> {
-        let Made { entry, record, lines, base } = made;
+        let Made { entry, record, lines, base, mut unplayed } = made;
         let Resume { sandbox, permit, meter } = with;
         let sampling = record.sampling.clone().unwrap_or_else(|| model.sampling.clone());
         let model = ServedModel { sampling, ..model };
@@ -467,6 +473,9 @@ impl<R: RemoteRuntime> Episodes<R> {
         };
         tasks.retain(|task| !task.is_finished());
         tasks.push(tokio::spawn(play.run(permit)));
+        if let Some(new) = &mut unplayed {
+            new.is_played = true;
+        }
         Ok(Episode { id, entry, options: Arc::clone(&self.options) })
     }
 }
@@ -484,6 +493,29 @@ struct Made<R: RemoteRuntime> {
     lines: Vec<Line>,
     /// The image its sandbox is based on.
     base: Option<Hold<R>>,
+    /// Present where the episode is new.
+    unplayed: Option<Unplayed>,
+}
+
+/// A new episode. If it is dropped before it is played, as when its client disconnects, its directory is removed: nobody
+/// knows the id.
+struct Unplayed {
+    store: Arc<store::Store>,
+    entry: Arc<Entry>,
+    id: String,
+    is_played: bool,
+}
+
+impl Drop for Unplayed {
+    fn drop(&mut self) {
+        // One that was found in a list meanwhile may have been resumed.
+        if !self.is_played
+            && self.entry.remove().is_ok()
+            && let Err(error) = self.store.remove(&self.id)
+        {
+            tracing::warn!("removing an episode that was not started: {}", error.chain());
+        }
+    }
 }
 
 impl Episode {

@@ -168,6 +168,28 @@ mod tests {
         assert_eq!(index.entry(&id(1)).unwrap().state(), State::Running);
     }
 
+    /// Ids begin with the time of day.
+    #[test]
+    fn ids_of_a_clock_that_was_set_back_are_listed_once() {
+        let mut index = Index::default();
+        let owner: Arc<str> = "me".into();
+        for number in [7, 9, 3, 8, 1] {
+            index.add(&id(number), Arc::clone(&owner), FINISHED);
+        }
+        let next = |index: &Index, last: Option<&String>| {
+            let found = index.owned("me", last.map(String::as_str)).next();
+            found.map(|(id, _)| id)
+        };
+        let mut found: Vec<String> = Vec::new();
+        while let Some(id_found) = next(&index, found.last()) {
+            found.push(id_found);
+            // One that is added between two pages disturbs neither.
+            index.add(&id(20 + found.len() as u32), Arc::clone(&owner), FINISHED);
+        }
+        assert_eq!(found, [9, 8, 7, 3, 1].map(id));
+        assert_eq!(index.entry(&id(3)).unwrap().standing(), FINISHED);
+    }
+
     #[test]
     fn an_owner_sees_its_own_newest_first() {
         let mut index = index(6);

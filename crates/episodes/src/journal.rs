@@ -88,6 +88,10 @@ impl<R: RemoteRuntime> EpisodeJournal<R> {
             meter.on_response(replied.usage.total(), replied.cost);
         }
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(event, Event::Responded(_)) {
+            // Before the event: who reads it has all pieces.
+            self.live.complete();
+        }
         self.events.append(event)?;
         self.live.forget_partial();
         self.publish()

@@ -15,6 +15,7 @@ mod images;
 mod index;
 mod journal;
 mod live;
+mod lock;
 mod metered;
 mod options;
 mod play;
@@ -27,6 +28,7 @@ pub use error::Error;
 pub use events::{EventReader, NumberedEvent, Ready};
 pub use files::FileEntry;
 pub use live::OwnedDelta;
+pub use lock::DirectoryLock;
 pub use options::{EpisodeOptions, ServedModel};
 pub use record::{EpisodeInfo, EpisodeResult, Page, Parent, Record, State, Summary};
 pub use request::{

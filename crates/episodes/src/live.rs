@@ -102,6 +102,8 @@ pub enum OwnedDelta {
         /// Wait before the next attempt.
         wait: Duration,
     },
+    /// The response is complete, and the next event has all of it.
+    Complete,
 }
 
 impl From<Delta<'_>> for OwnedDelta {
@@ -234,6 +236,11 @@ impl Live {
     /// What the model has said since the last event, at most its first 64 KiB.
     pub(crate) fn partial(&self) -> String {
         self.partial.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells listeners that no further piece of this response follows.
+    pub(crate) fn complete(&self) {
+        let _ = self.deltas.send(OwnedDelta::Complete);
     }
 
     /// An event has all of it, or it is void.

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::DirBuilderExt,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use trajectory::Line;
 
 use crate::{
-    EpisodeResult, Error, InputContent, InputFile, Record, State, Summary,
+    DirectoryLock, EpisodeResult, Error, InputContent, InputFile, Record, State, Summary,
     index::{ID_LENGTH, Index, PREFIX},
     live::{Entry, Standing},
     record,
@@ -43,7 +43,7 @@ pub struct Store {
     episodes: Mutex<Index>,
     /// The names of owners, each once.
     owners: Mutex<BTreeSet<Arc<str>>>,
-    _lock: File,
+    _lock: DirectoryLock,
 }
 
 impl Store {
@@ -54,22 +54,7 @@ impl Store {
     /// [`Error::InUse`] if another process uses it.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let failed = || Error::storage(format!("cannot use {}", dir.display()));
-        // Tasks and results are the clients' own.
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed())?;
-        let mut options = OpenOptions::new();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
-        let lock = options.open(dir.join("lock")).map_err(failed())?;
-        let locked = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        match locked.map_err(io::Error::from) {
-            Ok(()) => {}
-            // That no other process uses the directory is then up to the operator.
-            Err(error) if results::has_no_locks(&error) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(Error::InUse(dir.to_owned()));
-            }
-            Err(error) => return Err(failed()(error)),
-        }
+        let lock = DirectoryLock::acquire(dir)?;
         let mut episodes = Index::default();
         let mut owners = BTreeSet::new();
         for found in fs::read_dir(dir).map_err(failed())? {

@@ -6,6 +6,7 @@
 
 mod client;
 mod model;
+mod report;
 mod stub;
 
 use std::{
@@ -14,20 +15,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use sandbox::{Process, Runtime, Sandbox, Spec, Streams};
-use serde::Serialize;
 use tokio::task::JoinSet;
 
 use self::client::{Created, ServeClient};
 pub use self::{
     model::{ChatFigures, EpisodeFigures},
+    report::{CreateRate, ServeReport, ServerMemory, StreamFigures},
     stub::StubModel,
 };
-use crate::{Machine, round, sandbox::Spread};
+use crate::{round, sandbox::Spread};
 
 /// Concurrent requests of the client that creates and ends sandboxes.
 const CONCURRENCY: usize = 16;
+
+/// Parts in which episodes are played. The server's memory is compared after the first and the last.
+const PARTS: usize = 10;
+
+/// Least time between two lines about the same part.
+const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
 /// The time in which the server ends its sandboxes before its memory is measured.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -60,84 +67,24 @@ pub struct ServeLoad {
     pub episodes: usize,
 }
 
-/// The measurements.
-#[derive(Clone, Debug, Serialize)]
-pub struct ServeReport {
-    /// The machine.
-    pub machine: Machine,
-    /// Sandboxes created by one client.
-    pub create: CreateRate,
-    /// The same in this process, without a server.
-    pub in_process_create: CreateRate,
-    /// By how much creating all took longer over HTTP.
-    pub create_ratio: f64,
-    /// Running `echo hi` over HTTP: a new `bash`, and its output as a stream.
-    pub exec_ms: Spread,
-    /// The same in this process, without a server.
-    pub in_process_exec_ms: Spread,
-    /// What HTTP adds to the median, in milliseconds.
-    pub http_adds_ms: f64,
-    /// By how much the median over HTTP is longer.
-    pub exec_ratio: f64,
-    /// Streams open at once, each with the output of a running program.
-    pub streams: StreamFigures,
-    /// The server's memory; `None` where the system does not tell it.
-    pub memory: Option<ServerMemory>,
-    /// Concurrent chats, each answered by an episode in a sandbox.
-    pub chats: ChatFigures,
-    /// Streams of events of running episodes, open at once.
-    pub events: StreamFigures,
-    /// Episodes that are kept, and the server's memory meanwhile.
-    pub episodes: EpisodeFigures,
+/// Learns how far a measurement is.
+pub trait ServeProgress {
+    /// Called now and then with a line for people.
+    fn on_line(&mut self, line: String);
 }
 
-/// Sandboxes created as fast as they are requested.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct CreateRate {
-    /// Number of sandboxes, all alive at the end.
-    pub count: usize,
-    /// Concurrent requests.
-    pub concurrency: usize,
-    /// Time for all.
-    pub seconds: f64,
-    /// Sandboxes created in a second.
-    pub per_second: f64,
-    /// Requests that failed, in all rounds.
-    pub errors: usize,
+/// A measurement under way: its report has everything measured so far, and is complete at the end.
+struct Measuring<'a> {
+    client: Arc<ServeClient>,
+    pid: u32,
+    report: &'a mut ServeReport,
+    progress: &'a mut dyn ServeProgress,
+    /// When the last line was shown.
+    shown: Option<Instant>,
 }
 
-/// Streams open at once.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct StreamFigures {
-    /// Number of streams requested.
-    pub count: usize,
-    /// Time until each had its first message.
-    pub open_s: f64,
-    /// Streams that failed.
-    pub errors: usize,
-}
-
-/// Resident memory of the server's process without sandboxes.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct ServerMemory {
-    /// After the first sandboxes or episodes were created and ended, in KiB.
-    pub before_kib: u64,
-    /// After all were, in KiB.
-    pub after_kib: u64,
-    /// `after_kib` by `before_kib`.
-    pub ratio: f64,
-    /// How many were created and ended in all.
-    pub count: usize,
-}
-
-impl ServerMemory {
-    fn new(before_kib: u64, after_kib: u64, count: usize) -> Self {
-        let ratio = round(after_kib as f64 / before_kib.max(1) as f64);
-        Self { before_kib, after_kib, ratio, count }
-    }
-}
-
-/// Measures a server whose model is a [`StubModel`], and for comparison a runtime of this process with the same specification.
+/// Measures a server whose model is a [`StubModel`], and for comparison a runtime of this process with the same
+/// specification. Every part is in `report` as soon as it is measured: dropping the future loses none.
 ///
 /// # Errors
 /// If the server or the runtime fails outside the concurrent parts, where failures are counted.
@@ -146,53 +93,132 @@ pub async fn measure<R: Runtime>(
     runtime: Arc<R>,
     spec: &Spec,
     load: ServeLoad,
-) -> Result<ServeReport> {
+    report: &mut ServeReport,
+    progress: &mut dyn ServeProgress,
+) -> Result<()> {
     let client = Arc::new(ServeClient::new(&server.url)?);
-    // Warm the caches: the first operations are slower.
-    client.end(&client.create().await?).await?;
+    let mut measuring = Measuring { client, pid: server.pid, report, progress, shown: None };
+    measuring.sandboxes(load).await?;
+    measuring.in_process(&runtime, spec, load.count).await;
+    measuring.commands(runtime.as_ref(), spec, load.commands).await?;
+    measuring.model(load).await?;
+    measuring.report.complete = true;
+    Ok(())
+}
 
-    let mut rounds = Vec::new();
-    let mut memory = Vec::new();
-    for _ in 0..load.rounds.max(1) {
-        let creator = Arc::clone(&client);
-        let (rate, created) =
-            create_many(load.count, move || create_one(Arc::clone(&creator))).await;
-        end_many(&client, created).await;
-        rounds.push(rate);
-        tokio::time::sleep(SETTLE).await;
-        memory.push(resident_kib(server.pid).ok());
+impl Measuring<'_> {
+    fn show(&mut self, line: String) {
+        self.shown = Some(Instant::now());
+        self.progress.on_line(line);
     }
-    let create = rounds.first().copied().context("nothing was measured")?;
-    let create = CreateRate { errors: rounds.iter().map(|rate| rate.errors).sum(), ..create };
-    let memory = match memory[..] {
-        [Some(before), .., Some(after)] => {
-            Some(ServerMemory::new(before, after, load.count * memory.len()))
-        }
-        _ => None,
-    };
 
-    let in_process_create = create_here(&runtime, spec, load.count).await;
-    let (exec_ms, in_process_exec_ms) =
-        commands(&client, runtime.as_ref(), spec, load.commands).await?;
-    let streams = streams(&client, load.streams).await?;
-    let chats = model::chats(&client, load.chats).await;
-    let events = model::events(&client, load.events).await?;
-    let episodes = model::episodes(&client, server.pid, load.episodes).await;
-    Ok(ServeReport {
-        machine: Machine::current(),
-        create,
-        in_process_create,
-        create_ratio: round(create.seconds / in_process_create.seconds.max(1e-9)),
-        exec_ms,
-        in_process_exec_ms,
-        http_adds_ms: round(exec_ms.p50 - in_process_exec_ms.p50),
-        exec_ratio: round(exec_ms.p50 / in_process_exec_ms.p50.max(1e-9)),
-        streams,
-        memory,
-        chats,
-        events,
-        episodes,
-    })
+    /// Shows a line unless there was one a moment ago.
+    fn show_some(&mut self, line: impl FnOnce() -> String) {
+        if self.shown.is_none_or(|shown| shown.elapsed() >= BETWEEN_LINES) {
+            self.show(line());
+        }
+    }
+
+    /// Counts the server's descriptors.
+    fn look(&mut self) {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.pid)).map(Iterator::count).ok();
+        self.report.descriptors = self.report.descriptors.max(open);
+    }
+
+    /// Creates and ends many sandboxes, again and again.
+    async fn sandboxes(&mut self, load: ServeLoad) -> Result<()> {
+        let (rounds, count) = (load.rounds.max(1), load.count);
+        self.show(format!("creating {count} sandboxes, {rounds} times"));
+        // Warm the caches: the first operations are slower.
+        self.client.end(&self.client.create().await?).await?;
+        let mut before = None;
+        for number in 1..=rounds {
+            let creator = Arc::clone(&self.client);
+            let (rate, created) =
+                create_many(count, move || create_one(Arc::clone(&creator))).await;
+            self.look();
+            end_many(&self.client, created).await;
+            let create = self.report.create.get_or_insert(CreateRate { errors: 0, ..rate });
+            create.errors += rate.errors;
+            let errors = create.errors;
+            tokio::time::sleep(SETTLE).await;
+            let now = resident_kib(self.pid).ok();
+            let first = *before.get_or_insert(now);
+            if number > 1 {
+                self.report.memory =
+                    first.zip(now).map(|(then, now)| ServerMemory::new(then, now, count * number));
+            }
+            self.show_some(|| {
+                let memory = now.map_or("unknown".into(), |kib| format!("{} MiB", kib / 1024));
+                format!(
+                    "{number} of {rounds} times: {:.0} sandboxes per second, {errors} errors, memory \
+                     {memory}",
+                    rate.per_second
+                )
+            });
+        }
+        Ok(())
+    }
+
+    /// Creates as many sandboxes in this process.
+    async fn in_process<R: Runtime>(&mut self, runtime: &Arc<R>, spec: &Spec, count: usize) {
+        self.show(format!("creating {count} sandboxes in this process"));
+        let here = create_here(runtime, spec, count).await;
+        let report = &mut *self.report;
+        report.in_process_create = Some(here);
+        report.create_ratio =
+            report.create.map(|create| round(create.seconds / here.seconds.max(1e-9)));
+    }
+
+    /// Runs commands over HTTP and in this process.
+    async fn commands<R: Runtime>(&mut self, runtime: &R, spec: &Spec, count: usize) -> Result<()> {
+        self.show(format!("running {count} commands, over HTTP and in this process"));
+        let (there, here) = commands(&self.client, runtime, spec, count).await?;
+        let report = &mut *self.report;
+        (report.exec_ms, report.in_process_exec_ms) = (Some(there), Some(here));
+        report.http_adds_ms = Some(round(there.p50 - here.p50));
+        report.exec_ratio = Some(round(there.p50 / here.p50.max(1e-9)));
+        Ok(())
+    }
+
+    /// Opens streams, and lets the model work.
+    async fn model(&mut self, load: ServeLoad) -> Result<()> {
+        self.show(format!("opening {} streams", load.streams));
+        self.report.streams = Some(streams(&self.client, load.streams).await?);
+        self.show(format!("asking {} questions at once", load.chats));
+        self.report.chats = Some(model::chats(&self.client, load.chats).await);
+        self.look();
+        self.show(format!("following events by {} streams", load.events));
+        let client = Arc::clone(&self.client);
+        self.report.events = Some(model::events(&client, load.events, || self.look()).await?);
+        self.show(format!("playing {} episodes", load.episodes));
+        self.episodes(load.episodes).await;
+        Ok(())
+    }
+
+    /// Plays episodes, a few at once.
+    async fn episodes(&mut self, count: usize) {
+        let (mut played, mut right, mut seconds, mut before) = (0, 0, 0.0, None);
+        for part in 1..=PARTS {
+            let more = count * part / PARTS - played;
+            let start = Instant::now();
+            right += model::play(&self.client, more).await;
+            seconds += start.elapsed().as_secs_f64();
+            played += more;
+            tokio::time::sleep(SETTLE).await;
+            let now = resident_kib(self.pid).ok();
+            let first = *before.get_or_insert(now);
+            let memory = first.zip(now).filter(|_| part > 1 && played > 0);
+            self.report.episodes = Some(EpisodeFigures {
+                count: played,
+                seconds: round(seconds),
+                per_second: round(right as f64 / f64::max(seconds, 1e-9)),
+                errors: played - right,
+                memory: memory.map(|(then, now)| ServerMemory::new(then, now, played)),
+            });
+            self.show_some(|| format!("{played} of {count} episodes, {} errors", played - right));
+        }
+    }
 }
 
 /// As a function, because the tasks outlive the caller's references.

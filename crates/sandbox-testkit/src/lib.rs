@@ -1,9 +1,11 @@
 //! Native sandboxes for the tests of other crates: [`with_runtime`] runs a test with a [`NativeRuntime`], or skips it
-//! visibly where this machine cannot create sandboxes.
+//! visibly where this machine cannot create sandboxes. [`Faulty`] adds delays and failures.
 //!
 //! A dev-dependency only. Reads the variables of a test run through [`setting`].
 #![cfg(target_os = "linux")]
 #![expect(clippy::expect_used, reason = "a test that cannot be set up fails")]
+
+mod faulty;
 
 use std::{
     env, fs,
@@ -15,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+pub use faulty::{Faults, Faulty, FaultySandbox, Operation};
 use sandbox_conformance::Missing;
 pub use sandbox_conformance::{setting, skip};
 use sandbox_native::{HostNetwork, Launcher, NativeOptions, NativeRuntime, Upstream};
@@ -46,8 +49,10 @@ impl Spawner<'_> {
 
 /// Runs a test with a native runtime of its own, in bounded time; skips it where there can be none.
 pub fn with_runtime(spawner: Spawner<'_>, bound: Duration, test: impl AsyncFnOnce(NativeRuntime)) {
+    // Not part of the test's time: it removes the homes of all tests that were killed.
+    let home = home();
     within(bound, async {
-        match start(spawner, home()).await {
+        match start(spawner, home).await {
             Ok(runtime) => test(runtime).await,
             Err(Missing { capability, reason }) => skip(&capability, &reason),
         }

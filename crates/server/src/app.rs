@@ -1,6 +1,6 @@
 //! Tells the requests apart: to the control plane, to one sandbox, to a port of one.
 
-use std::{io, net::IpAddr, sync::Arc, time::Duration};
+use std::{io, net::IpAddr, sync::Arc};
 
 use ::episodes::Episodes;
 use axum::{
@@ -34,7 +34,6 @@ use crate::{
     refusal::refuse,
     registry::Registry,
     signature::{Operation, Signed},
-    snapshots::Snapshots,
     tokens::{Caller, KeyError},
     transfer,
     tunnel::Tunnels,
@@ -50,8 +49,6 @@ const MAX_BODY: usize = 8 << 20;
 const BODY_MEMORY: usize = 256 << 20;
 /// Most connections of OpenEnv's clients.
 const MAX_OPENENV: usize = 1024;
-/// How long a body may take.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What all requests share.
 pub(crate) struct Server<R: Runtime> {
@@ -89,7 +86,7 @@ pub(crate) struct FileQuery {
 
 impl<R: RemoteRuntime> Server<R> {
     /// # Errors
-    /// If the API key and the tokens contradict each other, or the audit log or the owners of snapshots cannot be opened.
+    /// If the API key and the tokens contradict each other, or the audit log or the server's directory cannot be used.
     pub(crate) fn new(
         runtime: Arc<R>,
         mut options: ServeOptions,
@@ -109,8 +106,7 @@ impl<R: RemoteRuntime> Server<R> {
         let page = options.page.take().map(|page| Page::new(page, secure));
         let episodes =
             episodes.map(|options| Arc::new(Episodes::new(Arc::clone(&runtime), options)));
-        let snapshots = Snapshots::open(options.operation.data.as_deref())?;
-        let registry = Arc::new(Registry::new(runtime, options, snapshots));
+        let registry = Arc::new(Registry::new(runtime, options)?);
         let start = |environments: EnvironmentOptions| {
             environments.start(registry.runtime(), registry.places())
         };
@@ -135,13 +131,17 @@ impl<R: Runtime> Server<R> {
         self.page.as_ref().filter(|page| page.is_asked(request))
     }
 
+    /// Limits of a body of at most so many bytes.
+    pub(crate) fn body_limits(&self, max_bytes: usize) -> BodyLimits {
+        BodyLimits { max_bytes, timeout: self.registry.options.body_timeout }
+    }
+
     /// The JSON body of a request.
     pub(crate) async fn receive(
         &self,
         request: Request<Body>,
     ) -> Result<(Vec<u8>, MemoryPermit), ApiError> {
-        let limits = BodyLimits { max_bytes: MAX_BODY, timeout: BODY_TIMEOUT };
-        Ok(http_server::receive(request, limits, &self.memory).await?)
+        Ok(http_server::receive(request, self.body_limits(MAX_BODY), &self.memory).await?)
     }
 
     /// The body of a request for a stream, whose type is not plain JSON.
@@ -239,10 +239,7 @@ async fn answer<R: RemoteRuntime>(
             }
         }
         Ok(Target::Sandbox { id, port }) => match server.registry.find(&id) {
-            None => {
-                let message = format!("the sandbox {id} was not found");
-                ApiError::new(Code::SandboxGone, message).into_response()
-            }
+            None => server.registry.gone(&id).into_response(),
             Some(live) if port == DATA_PORT => {
                 facts.concern(&live.id);
                 unless_ended(&live, data(server, &live, request, facts)).await
@@ -430,7 +427,10 @@ async fn data<R: RemoteRuntime>(
         (&Method::GET | &Method::HEAD, "/files") => {
             transfer::download(&to, &query, request.headers()).await
         }
-        (&Method::POST, "/files") => transfer::upload(&to, &query, request).await,
+        (&Method::POST, "/files") => {
+            let pause = server.registry.options.body_timeout;
+            transfer::upload(&to, &query, request, pause).await
+        }
         (&Method::GET, "/envs") => {
             let env = serde_json::json!(*to.live.env);
             Ok(crate::error::respond(StatusCode::OK, &env))

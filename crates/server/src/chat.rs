@@ -22,7 +22,6 @@ use axum::{
     response::IntoResponse,
     routing::{get, post},
 };
-use http_server::BodyLimits;
 use openai_wire::{ApiError, parameters::Delivery};
 use sandbox::RemoteRuntime;
 use serde_json::{Value, json};
@@ -33,7 +32,7 @@ pub use self::{
     gateway::{Gateway, TokenRequest},
     store::{FileLimits, FileStore},
 };
-use crate::{app::Server, error::respond, tokens::Caller};
+use crate::{app::Server, error::respond, meter::ModelRefusal, tokens::Caller};
 
 /// How OpenAI's protocol is served.
 #[derive(Clone)]
@@ -68,8 +67,6 @@ const EPISODE_HEADER: &str = "x-episode-id";
 const SANDBOX_HEADER: &str = "x-sandbox-id";
 /// Most bytes of a request's body.
 const MAX_BODY: usize = 32 << 20;
-/// How long a body may take.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 type Shared<R> = State<Arc<Chat<R>>>;
 type Answer = Result<Response<Body>, ApiError>;
@@ -175,7 +172,7 @@ async fn complete<R: RemoteRuntime>(
         return gateway::chat(&chat, gateway, caller, request).await;
     }
     let named = request.headers().get(SANDBOX_HEADER).cloned();
-    let limits = BodyLimits { max_bytes: MAX_BODY, timeout: BODY_TIMEOUT };
+    let limits = chat.server.body_limits(MAX_BODY);
     let (body, permit) = http_server::receive(request, limits, &chat.server.memory).await?;
     // Parsing a long body takes time and must not block the runtime.
     let parsing = tokio::task::spawn_blocking(move || (request::parse(&body), permit));
@@ -263,11 +260,17 @@ fn unknown(name: &str) -> ApiError {
     ApiError::field("model", message).code("model_not_found").with_status(StatusCode::NOT_FOUND)
 }
 
-/// A caller used up its share of the models.
-fn over_quota(error: crate::quota::OverQuota) -> ApiError {
-    let message = error.to_string();
-    let failure = ApiError::new(StatusCode::TOO_MANY_REQUESTS, message);
-    failure.code("insufficient_quota").retry_after(error.retry_after)
+/// A caller may not call the model.
+fn not_allowed(refusal: ModelRefusal) -> ApiError {
+    let message = refusal.to_string();
+    match refusal {
+        ModelRefusal::OverQuota(over) => ApiError::new(StatusCode::TOO_MANY_REQUESTS, message)
+            .code("insufficient_quota")
+            .retry_after(over.retry_after),
+        ModelRefusal::UnknownPrice { .. } => {
+            ApiError::new(StatusCode::FORBIDDEN, message).code("unknown_price")
+        }
+    }
 }
 
 /// A refusal of another part of the server.

@@ -79,7 +79,7 @@ fn files() -> Vec<Operation> {
         Operation::post("/v1/files", tag, "Store a file")
             .body_as("multipart/form-data", form)
             .answer(200, "the file", schema_ref("StoredFile"))
-            .refuses(&[400, 413, 415, 501, 507]),
+            .refuses(&[400, 408, 413, 415, 501, 507]),
         Operation::get("/v1/files", tag, "List stored files")
             .query("after", text())
             .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": 10_000 }))

@@ -6,7 +6,7 @@ use axum::{
     Router,
     body::Body,
     extract::{Extension, Path, Query, State},
-    http::{HeaderValue, Request, Response, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header},
     response::IntoResponse,
     routing::{delete, get, post, put},
 };
@@ -19,8 +19,8 @@ use crate::{
     app::Server,
     control_observe,
     control_types::{
-        ConnectRequest, FIRST_TIMEOUT, ForkRequest, NewSandbox, RefreshRequest, SECOND_TIMEOUT,
-        SnapshotRequest, TimeoutRequest, created, detailed, listed, size,
+        ConnectRequest, FIRST_TIMEOUT, ForkRequest, NewSandbox, RefreshRequest, ResumeRequest,
+        SECOND_TIMEOUT, SnapshotRequest, TimeoutRequest, created, detailed, domain, listed, size,
     },
     error::{ApiError, Code, respond},
     idempotency,
@@ -97,8 +97,9 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(bytes).map_err(|error| ApiError::invalid(format!("bad body: {error}")))
 }
 
-fn no_sandbox(id: &str) -> ApiError {
-    ApiError::not_found(format!("sandbox {id} not found"))
+fn no_sandbox<R: RemoteRuntime>(server: &Server<R>, id: &str) -> ApiError {
+    let reason = server.registry.missing(id).reason();
+    ApiError::not_found(format!("sandbox {id} not found{reason}"))
 }
 
 pub(crate) fn found<R: RemoteRuntime>(
@@ -106,7 +107,7 @@ pub(crate) fn found<R: RemoteRuntime>(
     caller: &Caller,
     id: &str,
 ) -> Result<Arc<Live<R::Sandbox>>, ApiError> {
-    server.registry.find_of(caller, id).ok_or_else(|| no_sandbox(id))
+    server.registry.find_of(caller, id).ok_or_else(|| no_sandbox(server, id))
 }
 
 pub(crate) fn no_content() -> Response<Body> {
@@ -137,6 +138,7 @@ async fn create_new<R: RemoteRuntime>(
     timeout: u64,
 ) -> Answer {
     let key = idempotency::key(request.headers())?;
+    let domain = domain(request.headers());
     let (bytes, _permit) = server.receive(request).await?;
     let mut new: NewSandbox = parse(&bytes)?;
     new.timeout.get_or_insert(timeout);
@@ -151,7 +153,7 @@ async fn create_new<R: RemoteRuntime>(
     };
     // In a task of its own: a client that disconnects meanwhile must not leave a sandbox that nobody knows.
     let creating = tokio::spawn(async move {
-        let create = async { Ok(created(&*registry.create(&caller, new).await?)) };
+        let create = async { Ok(created(&*registry.create(&caller, new).await?, &domain)) };
         match repeat {
             None => create.await,
             Some(repeat) => repeat.answer(create).await,
@@ -168,8 +170,10 @@ async fn info<R: RemoteRuntime>(
     State(server): Shared<R>,
     Extension(caller): By,
     Path(id): Path<String>,
+    headers: HeaderMap,
 ) -> Answer {
-    Ok(respond(StatusCode::OK, &detailed(&*found(&server, &caller, &id)?)))
+    let live = found(&server, &caller, &id)?;
+    Ok(respond(StatusCode::OK, &detailed(&live, &domain(&headers))))
 }
 
 async fn kill<R: RemoteRuntime>(
@@ -180,7 +184,7 @@ async fn kill<R: RemoteRuntime>(
     found(&server, &caller, &id)?;
     match server.registry.kill(&id) {
         true => Ok(no_content()),
-        false => Err(no_sandbox(&id)),
+        false => Err(no_sandbox(&server, &id)),
     }
 }
 
@@ -214,6 +218,7 @@ async fn connect<R: RemoteRuntime>(
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Answer {
+    let domain = domain(request.headers());
     let asked: ConnectRequest = body(&server, request).await?;
     let live = found(&server, &caller, &id)?;
     let status = match live.is_paused() {
@@ -221,13 +226,13 @@ async fn connect<R: RemoteRuntime>(
         false => StatusCode::OK,
     };
     wake(&server, &live, asked, SECOND_TIMEOUT).await?;
-    Ok(respond(status, &created(&*live)))
+    Ok(respond(status, &created(&live, &domain)))
 }
 
 /// Lets a sandbox continue if it is paused, and live for the time that was asked for.
 async fn wake<R: RemoteRuntime>(
     server: &Server<R>,
-    live: &Live<R::Sandbox>,
+    live: &Arc<Live<R::Sandbox>>,
     asked: ConnectRequest,
     default: u64,
 ) -> Result<(), ApiError> {
@@ -275,13 +280,18 @@ async fn resume<R: RemoteRuntime>(
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Answer {
-    let asked: ConnectRequest = body(&server, request).await?;
+    let domain = domain(request.headers());
+    let ResumeRequest { with, auto_pause } = body(&server, request).await?;
     let live = found(&server, &caller, &id)?;
+    if auto_pause.is_some_and(|wanted| wanted != live.auto_pause) {
+        let message = "this server cannot change `autoPause` of a sandbox; set it when creating it";
+        return Err(ApiError::new(Code::Unsupported, message));
+    }
     if !live.is_paused() {
         return Err(ApiError::new(Code::Conflict, format!("sandbox {id} is already running")));
     }
-    wake(&server, &live, asked, FIRST_TIMEOUT).await?;
-    Ok(respond(StatusCode::CREATED, &created(&*live)))
+    wake(&server, &live, with, FIRST_TIMEOUT).await?;
+    Ok(respond(StatusCode::CREATED, &created(&live, &domain)))
 }
 
 /// Most copies of one request.
@@ -293,6 +303,7 @@ async fn fork<R: RemoteRuntime>(
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Answer {
+    let domain = domain(request.headers());
     let asked: ForkRequest = body(&server, request).await?;
     if !(1..=MAX_COPIES).contains(&asked.count) {
         return Err(ApiError::invalid(format!("`count` must lie between 1 and {MAX_COPIES}")));
@@ -303,7 +314,7 @@ async fn fork<R: RemoteRuntime>(
         let mut results = Vec::new();
         for _ in 0..asked.count {
             results.push(match registry.fork(&live, asked.timeout).await {
-                Ok(copy) => json!({ "sandbox": created(&*copy) }),
+                Ok(copy) => json!({ "sandbox": created(&copy, &domain) }),
                 Err(error) => {
                     let code = error.code.status().as_u16();
                     json!({ "error": { "code": code, "message": error.message } })
@@ -323,6 +334,10 @@ async fn snapshot<R: RemoteRuntime>(
     request: Request<Body>,
 ) -> Answer {
     let asked: SnapshotRequest = body(&server, request).await?;
+    if asked.memory == Some(true) {
+        let message = "this server saves the files of a sandbox; it has no snapshots of memory";
+        return Err(ApiError::new(Code::Unsupported, message));
+    }
     let live = found(&server, &caller, &id)?;
     // In a task of its own: a client that disconnects meanwhile must not leave an image whose owner nobody knows.
     let registry = Arc::clone(&server.registry);
@@ -341,13 +356,24 @@ async fn snapshots<R: RemoteRuntime>(
     Query(query): Query<Vec<(String, String)>>,
 ) -> Answer {
     let value = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value);
-    let (sandbox, name) = (value("sandboxID"), value("name"));
-    let list = server.registry.snapshots(&caller);
-    let list = list.iter().filter(|snapshot| {
+    let (sandbox, name, after) = (value("sandboxID"), value("name"), value("nextToken"));
+    let limit = value("limit").map_or(Ok(MAX_PAGE), |limit| page_limit(limit))?;
+    let mut list = server.registry.snapshots(&caller);
+    list.retain(|snapshot| {
         sandbox.is_none_or(|id| *id == snapshot.sandbox)
             && name.is_none_or(|name| *name == snapshot.name)
+            && after.is_none_or(|after| snapshot.name > *after)
     });
-    Ok(respond(StatusCode::OK, &Value::Array(list.map(described).collect())))
+    list.sort_by(|a, b| a.name.cmp(&b.name));
+    let page = list.iter().take(limit);
+    let mut response = respond(StatusCode::OK, &Value::Array(page.map(described).collect()));
+    if list.len() > limit
+        && let Some(last) = list.get(limit - 1)
+        && let Ok(token) = HeaderValue::from_str(&last.name)
+    {
+        response.headers_mut().insert(NEXT_TOKEN, token);
+    }
+    Ok(response)
 }
 
 async fn remove_snapshot<R: RemoteRuntime>(
@@ -403,7 +429,7 @@ fn listing<S>(page: &[&Arc<Live<S>>], count: usize) -> Response<Body> {
         && let Some(last) = page.last()
         && let Ok(token) = HeaderValue::from_str(&PageKey::of(last).token())
     {
-        response.headers_mut().insert("x-next-token", token);
+        response.headers_mut().insert(NEXT_TOKEN, token);
     }
     response
 }
@@ -445,6 +471,14 @@ struct Filter {
 
 /// Most sandboxes of one page.
 const MAX_PAGE: usize = 100;
+/// The header that says where the next page begins.
+const NEXT_TOKEN: &str = "x-next-token";
+
+fn page_limit(text: &str) -> Result<usize, ApiError> {
+    let limit = text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
+    limit.ok_or_else(|| ApiError::invalid(format!("`limit` must lie between 1 and {MAX_PAGE}")))
+}
+
 /// Most bytes of metadata in a list without pages.
 const MAX_LIST: usize = 16 << 20;
 
@@ -481,11 +515,7 @@ impl Filter {
                     filter.started_after = Some(time?);
                 }
                 "template" => filter.template = Some(value.clone()),
-                "limit" => {
-                    let limit = value.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
-                    let message = format!("`limit` must lie between 1 and {MAX_PAGE}");
-                    filter.limit = limit.ok_or_else(|| ApiError::invalid(message))?;
-                }
+                "limit" => filter.limit = page_limit(value)?,
                 "nextToken" => filter.next = Some(PageKey::parse(value)?),
                 _ => {}
             }
@@ -552,4 +582,24 @@ fn decoded(text: &str) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of sandboxes whose clock was set back in between, or that started at the same moment.
+    #[test]
+    fn pages_continue_where_they_ended_whatever_the_clock_said() {
+        let started = [900, 901, 300, 300, 950];
+        let mut keys: Vec<PageKey> =
+            (0..).zip(started).map(|(id, at)| PageKey(at, format!("id-{id}"))).collect();
+        keys.sort();
+        for (at, key) in keys.iter().enumerate() {
+            let next = PageKey::parse(&key.token()).unwrap();
+            assert_eq!(keys.iter().filter(|key| **key > next).count(), keys.len() - at - 1);
+            assert_eq!(keys.iter().filter(|key| **key < next).count(), at);
+        }
+        assert!(PageKey::parse("x-y").is_err() && PageKey::parse("1").is_err());
+    }
 }

@@ -150,7 +150,10 @@ fn observation() -> Vec<Operation> {
 
 fn others() -> Vec<Operation> {
     let text = || json!({ "type": "string" });
-    let name = json!({ "type": "object", "properties": { "name": text() } });
+    let name = json!({
+        "type": "object",
+        "properties": { "name": text(), "memory": { "const": false } },
+    });
     let alias = json!({
         "type": "object", "required": ["templateID", "public"],
         "properties": { "templateID": text(), "public": { "type": "boolean" } },
@@ -159,11 +162,14 @@ fn others() -> Vec<Operation> {
         Operation::post("/sandboxes/{id}/snapshots", "snapshots", "Save the files of a sandbox")
             .body(name)
             .answer(201, "the snapshot, which is a template", schema_ref("Snapshot"))
-            .refuses(&[404, 409]),
+            .refuses(&[404, 409, 501, 507]),
         Operation::get("/snapshots", "snapshots", "List snapshots")
             .query("sandboxID", text())
             .query("name", text())
-            .answer(200, "the snapshots", list_of("Snapshot")),
+            .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": 100 }))
+            .query("nextToken", text())
+            .answer(200, "the snapshots", list_of("Snapshot"))
+            .refuses(&[400]),
         Operation::delete("/templates/{id}", "templates", "Remove a snapshot")
             .empty(204, "it is gone")
             .refuses(&[404]),

@@ -1,7 +1,8 @@
 //! Messages of the control plane, as JSON.
 
-use std::{collections::BTreeMap, time::SystemTime};
+use std::{collections::BTreeMap, net::IpAddr, time::SystemTime};
 
+use axum::http::{HeaderMap, header, uri::Authority};
 use sandbox::{Limits, Network};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
@@ -17,7 +18,8 @@ pub(crate) const ENVD_VERSION: &str = "0.6.4";
 /// The value of a field that clients no longer use.
 const CLIENT_ID: &str = "llm-in-sandbox";
 
-/// A request for a sandbox. Unknown fields are ignored; those that ask for something which cannot be had are refused.
+/// A request for a sandbox. Fields of the specification that ask for something which cannot be had are refused. Fields that
+/// it does not have are ignored: newer clients may send theirs with defaults.
 #[derive(Clone, Deserialize)]
 pub(crate) struct NewSandbox {
     #[serde(rename = "templateID")]
@@ -148,6 +150,16 @@ pub(crate) struct ConnectRequest {
     pub(crate) memory: Option<bool>,
 }
 
+/// What lets a paused sandbox continue.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ResumeRequest {
+    #[serde(flatten)]
+    pub(crate) with: ConnectRequest,
+    #[serde(rename = "autoPause")]
+    pub(crate) auto_pause: Option<bool>,
+}
+
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RefreshRequest {
@@ -171,6 +183,7 @@ fn one() -> u64 {
 #[serde(default)]
 pub(crate) struct SnapshotRequest {
     pub(crate) name: Option<String>,
+    pub(crate) memory: Option<bool>,
 }
 
 /// A time as the protocol writes it.
@@ -181,15 +194,27 @@ pub(crate) fn time(time: SystemTime) -> String {
     }
 }
 
+/// The domain whose names `PORT-ID.DOMAIN` lead to the ports of sandboxes: the host to which a request was sent. No name
+/// can be put in front of an address, so those of this machine become `localhost`.
+pub(crate) fn domain(headers: &HeaderMap) -> Option<String> {
+    let host = headers.get(header::HOST)?.to_str().ok()?;
+    let authority: Authority = host.parse().ok()?;
+    let name = authority.host();
+    let address = name.trim_matches(['[', ']']).parse::<IpAddr>().map(|ip| ip.to_canonical());
+    let is_here = address.is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified());
+    let name = if is_here { "localhost" } else { name };
+    Some(authority.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}")))
+}
+
 /// A sandbox as the answer to its creation.
-pub(crate) fn created<S>(live: &Live<S>) -> Value {
+pub(crate) fn created<S>(live: &Live<S>, domain: &Option<String>) -> Value {
     json!({
         "templateID": live.template,
         "sandboxID": live.id,
         "clientID": CLIENT_ID,
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": live.access_token,
-        "domain": null,
+        "domain": domain,
         "trafficAccessToken": live.ports.token,
     })
 }
@@ -219,7 +244,7 @@ pub(crate) fn listed<S>(live: &Live<S>) -> Map<String, Value> {
 }
 
 /// A sandbox in detail.
-pub(crate) fn detailed<S>(live: &Live<S>) -> Value {
+pub(crate) fn detailed<S>(live: &Live<S>, domain: &Option<String>) -> Value {
     let mut map = listed(live);
     map.insert("allowInternetAccess".into(), json!(live.spec.network != Network::None));
     map.insert(
@@ -230,7 +255,32 @@ pub(crate) fn detailed<S>(live: &Live<S>) -> Value {
         }),
     );
     map.insert("network".into(), live.network.shown());
-    map.insert("domain".into(), Value::Null);
+    map.insert("domain".into(), json!(domain));
     map.insert("envdAccessToken".into(), json!(live.access_token));
     Value::Object(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_below_the_host_of_the_request() {
+        let of = |host: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            domain(&headers)
+        };
+        for (host, expected) in [
+            ("127.0.0.1:7777", "localhost:7777"),
+            ("[::1]:7777", "localhost:7777"),
+            ("localhost", "localhost"),
+            ("sandboxes.example:443", "sandboxes.example:443"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("user@a.example", "a.example"),
+        ] {
+            assert_eq!(of(host).as_deref(), Some(expected), "{host}");
+        }
+        assert_eq!((of("a b"), of("/x"), domain(&HeaderMap::new())), (None, None, None));
+    }
 }

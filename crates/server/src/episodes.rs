@@ -9,7 +9,7 @@ mod types;
 use std::{sync::Arc, time::Duration};
 
 use ::episodes::{
-    Episode, EpisodeInfo, EpisodeRequest, Episodes, Error, FilesFrom, Fork, Meter, Resume,
+    Episode, EpisodeInfo, EpisodeRequest, Episodes, Error, FilesFrom, Fork, Resume,
     State as EpisodeState,
 };
 use axum::{
@@ -31,6 +31,7 @@ use self::types::{EventQuery, ForkEpisode, ListQuery, NewEpisode};
 use crate::{
     app::Server,
     error::{ApiError, Code, respond},
+    meter::ModelMeter,
     refusal::refuse,
     tokens::Caller,
 };
@@ -101,20 +102,6 @@ async fn wrong_method(request: Request<Body>) -> Refused {
     Refused(ApiError::wrong_method(request.method(), request.uri().path()))
 }
 
-/// Counts what an episode uses for its caller.
-#[derive(Debug)]
-struct Charged(Caller);
-
-impl Meter for Charged {
-    fn check(&self) -> Result<(), String> {
-        self.0.check_model().map_err(|over| over.to_string())
-    }
-
-    fn on_response(&self, tokens: u64, dollars: Option<f64>) {
-        self.0.charge_model(tokens, dollars.unwrap_or_default());
-    }
-}
-
 impl<R: RemoteRuntime> Server<R> {
     fn episodes(&self) -> Result<&Arc<Episodes<R>>, ApiError> {
         self.episodes.as_ref().ok_or_else(|| self.no_model())
@@ -134,18 +121,20 @@ impl<R: RemoteRuntime> Server<R> {
         }
     }
 
-    /// What an episode needs to be played: a model, a place for its sandbox, and somebody to charge.
-    fn allowance(&self, caller: &Caller) -> Result<Resume, ApiError> {
-        let options = self.episodes()?.options();
+    /// What an episode needs to be played: a model, a permit for its sandbox, and a caller to charge.
+    fn allowance(&self, caller: &Caller, model: Option<&str>) -> Result<Resume, ApiError> {
+        let episodes = self.episodes()?;
+        let options = episodes.options();
         if options.models.is_empty() {
             return Err(self.no_model());
         }
-        caller.check_model()?;
+        let model = episodes.model(model)?;
+        let meter = ModelMeter::new(caller, &model.name, model.price);
+        meter.allow()?;
         let limits = caller.limits(options.spec.limits.clone());
         let spec = Spec { limits: limits.clone(), ..options.spec.clone() };
         let permit = Permit::new(self.registry.permit(caller, &spec)?);
-        let meter: Arc<dyn Meter> = Arc::new(Charged(caller.clone()));
-        Ok(Resume { sandbox: Some(limits), permit, meter: Some(meter) })
+        Ok(Resume { sandbox: Some(limits), permit, meter: Some(Arc::new(meter)) })
     }
 }
 
@@ -173,7 +162,7 @@ async fn start<R: RemoteRuntime>(
     if let Some(id) = &new.files_from {
         server.episode(&caller, id)?;
     }
-    let Resume { sandbox, permit, meter } = server.allowance(&caller)?;
+    let Resume { sandbox, permit, meter } = server.allowance(&caller, new.model.as_deref())?;
     let options = episodes.options();
     let sampling = new.sampling(options)?;
     let request = EpisodeRequest {
@@ -292,8 +281,10 @@ async fn resume<R: RemoteRuntime>(
     Extension(caller): By,
     Path(id): Path<String>,
 ) -> Answer {
-    server.episode(&caller, &id)?;
-    let with = server.allowance(&caller)?;
+    let episode = server.episode(&caller, &id)?;
+    // Its files are read.
+    let info = tokio::task::spawn_blocking(move || episode.info()).await??;
+    let with = server.allowance(&caller, Some(&info.record.model))?;
     let resumed = server.episodes()?.resume(&id, with).await?;
     Ok(shown(StatusCode::ACCEPTED, &resumed.info()?))
 }
@@ -306,11 +297,11 @@ async fn fork<R: RemoteRuntime>(
 ) -> Answer {
     let parent = server.episode(&caller, &id)?;
     let new: ForkEpisode = body(&server, request).await?;
-    let Resume { sandbox, permit, meter } = server.allowance(&caller)?;
-    let limits = match new.limits {
-        Some(limits) => Some(limits.over(&parent.info()?.record.limits)?),
-        None => None,
-    };
+    // Its files are read.
+    let info = tokio::task::spawn_blocking(move || parent.info()).await??;
+    let model = new.model.as_ref().unwrap_or(&info.record.model);
+    let Resume { sandbox, permit, meter } = server.allowance(&caller, Some(model))?;
+    let limits = new.limits.map(|limits| limits.over(&info.record.limits)).transpose()?;
     let fork = Fork {
         turn: new.turn,
         model: new.model,

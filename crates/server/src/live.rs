@@ -55,6 +55,8 @@ pub(crate) struct Live<S> {
     pub(crate) auto_resume: bool,
     /// How long it then lives.
     time: Duration,
+    /// How long it stays paused before it is removed.
+    max_paused: Duration,
     /// The policy its creator asked for.
     pub(crate) network: NetworkRequest,
     pub(crate) ports: Ports,
@@ -97,7 +99,8 @@ pub(crate) type Watchers = BTreeMap<String, Arc<tokio::sync::Mutex<Watcher>>>;
 pub(crate) struct Lifetime {
     /// When its time is over, unless it is paused. Not a time of day: the clock may be set.
     ends: TokioInstant,
-    pub(crate) paused: bool,
+    /// When its time is over although it is paused; `None` while it is not.
+    paused_until: Option<TokioInstant>,
     /// It was ended before its time.
     pub(crate) killed: bool,
     /// It ends because the server does.
@@ -106,12 +109,18 @@ pub(crate) struct Lifetime {
 
 impl Lifetime {
     fn new(time: Duration) -> Self {
-        Self { ends: after(time), paused: false, killed: false, shutdown: false }
+        Self { ends: after(time), paused_until: None, killed: false, shutdown: false }
     }
 
-    /// The time that is left.
+    /// Whether it is paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused_until.is_some()
+    }
+
+    /// The time that is left: of its life, or of its pause.
     pub(crate) fn left(&self) -> Duration {
-        self.ends.saturating_duration_since(TokioInstant::now())
+        let ends = self.paused_until.unwrap_or(self.ends);
+        ends.saturating_duration_since(TokioInstant::now())
     }
 
     /// When its time is over, as a time of day.
@@ -133,6 +142,7 @@ pub(crate) struct NewLive<S> {
     pub(crate) access_token: String,
     pub(crate) spec: sandbox::Spec,
     pub(crate) lifetime: Duration,
+    pub(crate) max_paused: Duration,
     pub(crate) kept_output: usize,
     pub(crate) memory: MemoryBudget,
     pub(crate) auto_pause: bool,
@@ -182,6 +192,7 @@ impl<S: RemoteSandbox> Live<S> {
             auto_pause: new.auto_pause,
             auto_resume: new.auto_resume,
             time: new.lifetime,
+            max_paused: new.max_paused,
             network: new.network,
             ports: new.ports,
             port_places: PortPlaces::default(),
@@ -281,21 +292,28 @@ impl<S: RemoteSandbox> Live<S> {
         self.unless_ended(self.sandbox.read_file_as(user, path)).await
     }
 
-    /// Stops its processes, or lets them continue. Whether that was a change.
-    pub(crate) async fn set_paused(&self, paused: Paused) -> Result<bool, ApiError> {
+    /// Stops its processes, or lets them continue. Whether that was a change. Completes also if the caller is dropped, such
+    /// as a request whose client disconnects: the recorded state is always that of the processes.
+    pub(crate) async fn set_paused(self: &Arc<Self>, paused: Paused) -> Result<bool, ApiError> {
+        let live = Arc::clone(self);
+        tokio::spawn(async move { live.change_paused(paused).await }).await?
+    }
+
+    async fn change_paused(&self, paused: Paused) -> Result<bool, ApiError> {
         let _one_at_a_time = self.pausing.lock().await;
         let wanted = paused == Paused::Yes;
         if self.is_paused() == wanted {
             return Ok(false);
         }
         self.unless_ended(self.sandbox.set_paused(paused)).await?;
-        self.lifetime.send_modify(|lifetime| lifetime.paused = wanted);
+        let until = wanted.then(|| after(self.max_paused));
+        self.lifetime.send_modify(|lifetime| lifetime.paused_until = until);
         self.log.add(Level::Info, if wanted { "sandbox paused" } else { "sandbox resumed" }, []);
         Ok(true)
     }
 
     /// Lets it continue for a request, if it is paused and its creator wants that.
-    pub(crate) async fn awake(&self) -> Result<(), ApiError> {
+    pub(crate) async fn awake(self: &Arc<Self>) -> Result<(), ApiError> {
         if !self.is_paused() {
             return Ok(());
         }
@@ -351,7 +369,7 @@ impl<S> Live<S> {
 
     /// Whether its processes are stopped.
     pub(crate) fn is_paused(&self) -> bool {
-        self.lifetime.borrow().paused
+        self.lifetime.borrow().is_paused()
     }
 
     /// The error of requests to a sandbox that is paused.
@@ -439,5 +457,8 @@ mod tests {
         advance(Duration::from_secs(2)).await;
         assert!(lifetime.left().is_zero() && lifetime.ends_at() <= SystemTime::now());
         assert!(Lifetime::new(Duration::MAX).left() <= LONGEST);
+        // A pause has a time of its own.
+        let paused = Lifetime { paused_until: Some(after(Duration::from_secs(5))), ..lifetime };
+        assert_eq!((paused.is_paused(), paused.left()), (true, Duration::from_secs(5)));
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct NetworkRequest {
     mask_request_host: Option<String>,
     egress_proxy: Option<Value>,
     rules: Option<Map<String, Value>>,
+    dns_servers: Option<Vec<Value>>,
+    https_ports: Option<Vec<Value>>,
     #[serde(rename = "allow_internet_access")]
     allow_internet_access: Option<bool>,
 }
@@ -84,6 +86,13 @@ impl NetworkRequest {
         }
         if self.rules.as_ref().is_some_and(|rules| !rules.is_empty()) {
             return Err(unsupported("this server does not support `network.rules`"));
+        }
+        // None is what there is: sandboxes reach names through a proxy.
+        if self.dns_servers.as_ref().is_some_and(|servers| !servers.is_empty()) {
+            return Err(unsupported("this server does not support `network.dnsServers`"));
+        }
+        if self.https_ports.as_ref().is_some_and(|ports| !ports.is_empty()) {
+            return Err(unsupported("this server does not support `network.httpsPorts`"));
         }
         let allowed = Destination::all(self.allow_out.as_deref())?;
         let denied = Destination::all(self.deny_out.as_deref())?;
@@ -229,6 +238,9 @@ mod tests {
             (json!({ "allowOut": ["example.com"] }), "internet", Err(400)),
             (json!({ "rules": { "a.org": [] } }), "internet", Err(501)),
             (json!({ "egressProxy": { "address": "a:1" } }), "internet", Err(501)),
+            (json!({ "dnsServers": ["1.1.1.1"] }), "internet", Err(501)),
+            (json!({ "httpsPorts": [8443] }), "internet", Err(501)),
+            (json!({ "dnsServers": [], "httpsPorts": [] }), "internet", Ok("internet")),
             (json!({ "egressProxy": null, "rules": {} }), "internet", Ok("internet")),
         ] {
             let shown = request.to_string();

@@ -1,11 +1,15 @@
 //! What operators ask a server: whether it lives, whether it can make sandboxes, and what it counted.
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use axum::{
     body::Body,
     http::{HeaderValue, Response, StatusCode, header},
 };
+use episodes::DirectoryLock;
 use sandbox::{ByteSize, RemoteRuntime};
 use serde_json::json;
 
@@ -21,12 +25,34 @@ use crate::{
 pub struct OperationOptions {
     /// The directory of the audit log, which exists. `None`: there is none.
     pub audit: Option<PathBuf>,
-    /// The server's directory, which exists: the owners of snapshots are kept there. `None`: they are forgotten when it ends.
-    pub data: Option<PathBuf>,
+    /// The server's directory, for the owners of snapshots. `None`: they are forgotten when it ends.
+    pub data: Option<DataDirectory>,
     /// Bytes of one file of the audit log; four older ones are kept.
     pub audit_bytes: u64,
     /// The directory with the sandboxes' files, whose free space the readiness check looks at.
     pub sandbox_files: Option<PathBuf>,
+}
+
+/// The directory of a server, which no other server uses at the same time. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct DataDirectory {
+    path: PathBuf,
+    _lock: Arc<DirectoryLock>,
+}
+
+impl DataDirectory {
+    /// Locks a directory until the last clone is dropped, creating it for this user alone where necessary.
+    ///
+    /// # Errors
+    /// [`episodes::Error::InUse`] if another server uses it.
+    pub fn open(path: PathBuf) -> Result<Self, episodes::Error> {
+        Ok(Self { _lock: Arc::new(DirectoryLock::acquire(&path)?), path })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 impl Default for OperationOptions {

@@ -25,6 +25,8 @@ pub struct ServeOptions {
     pub max_sandboxes: usize,
     /// Longest time a sandbox lives without being extended.
     pub max_lifetime: Duration,
+    /// Longest time a sandbox stays paused. It keeps its memory meanwhile, and is removed afterwards.
+    pub max_paused: Duration,
     /// Output of a program that is kept for clients that have not read it, in bytes.
     pub kept_output: usize,
     /// Memory for all that is kept for clients of all sandboxes: output, input and lists, in bytes. What does not fit is
@@ -44,6 +46,8 @@ pub struct ServeOptions {
     pub page: Option<PageRoutes>,
     /// Sessions of the Model Context Protocol.
     pub mcp: McpOptions,
+    /// How long the body of a request may take; uploads of files may take longer, as long as they do not pause so long.
+    pub body_timeout: Duration,
     /// Limits of connections.
     pub connections: ConnectionLimits,
 }
@@ -69,6 +73,7 @@ impl Default for ServeOptions {
             base: ImageRef::Host,
             max_sandboxes: 1000,
             max_lifetime: Duration::from_secs(24 * 3600),
+            max_paused: Duration::from_secs(24 * 3600),
             kept_output: 4 << 20,
             kept_memory: 1 << 30,
             environments: None,
@@ -78,6 +83,7 @@ impl Default for ServeOptions {
             chat: None,
             page: None,
             mcp: McpOptions::default(),
+            body_timeout: Duration::from_secs(60),
             connections: ConnectionLimits {
                 max_connections: 4096,
                 busy: r#"{"code":503,"message":"too many connections"}"#.into(),

@@ -16,8 +16,10 @@ use crate::{
     idempotency::Repeats,
     live::{LONGEST, Live, NewLive, Ports},
     metrics::Metrics,
+    operation::DataDirectory,
     quota::SandboxPermit,
     samples,
+    sandbox_ids::{Issuer, SandboxIds},
     sandbox_log::Level,
     snapshots::{self, Reserved, Snapshot, Snapshots, Then},
     tokens::Caller,
@@ -36,6 +38,7 @@ pub(crate) struct Registry<R: Runtime> {
     pub(crate) snapshots: Arc<Snapshots>,
     /// Sandboxes that exist or are being created.
     places: Arc<tokio::sync::Semaphore>,
+    ids: SandboxIds,
 }
 
 /// Sandboxes by id.
@@ -51,17 +54,38 @@ impl<S> Default for Sandboxes<S> {
     }
 }
 
-/// Letters of ids, which are part of host names.
-const ID_LENGTH: usize = 20;
+/// Why there is no sandbox of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// No server issued the id, or the sandbox is another caller's.
+    Unknown,
+    Ended,
+    /// An earlier server ran it.
+    EndedWithItsServer,
+}
+
+impl Missing {
+    /// For the end of an error's message.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Unknown => "",
+            Self::Ended => ": it has ended",
+            Self::EndedWithItsServer => ": it ended with the server that ran it",
+        }
+    }
+}
+
 /// The template that always exists.
 const BASE: &str = "base";
 
-/// A random id or secret.
+/// A random secret.
 pub(crate) fn random(length: usize) -> Result<String, ApiError> {
-    random_id::letters(length).map_err(|error| {
-        tracing::error!("random numbers: {error}");
-        ApiError::new(Code::Internal, "the server has no random numbers")
-    })
+    random_id::letters(length).map_err(no_random)
+}
+
+fn no_random(error: std::io::Error) -> ApiError {
+    tracing::error!("random numbers: {error}");
+    ApiError::new(Code::Internal, "the server has no random numbers")
 }
 
 fn no_template(name: &str) -> ApiError {
@@ -74,10 +98,14 @@ fn access_token() -> Result<String, ApiError> {
 }
 
 impl<R: RemoteRuntime> Registry<R> {
-    pub(crate) fn new(runtime: Arc<R>, options: ServeOptions, snapshots: Snapshots) -> Self {
+    /// # Errors
+    /// If the server's directory cannot be used.
+    pub(crate) fn new(runtime: Arc<R>, options: ServeOptions) -> std::io::Result<Self> {
+        let data = options.operation.data.as_ref().map(DataDirectory::path);
+        let (snapshots, ids) = (Snapshots::open(data)?, SandboxIds::open(data)?);
         let places = options.max_sandboxes.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
         let places = Arc::new(tokio::sync::Semaphore::new(places));
-        Self {
+        Ok(Self {
             runtime,
             memory: MemoryBudget::new(options.kept_memory),
             options,
@@ -86,7 +114,8 @@ impl<R: RemoteRuntime> Registry<R> {
             live: Mutex::default(),
             snapshots: Arc::new(snapshots),
             places,
-        }
+            ids,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Sandboxes<R::Sandbox>> {
@@ -96,6 +125,22 @@ impl<R: RemoteRuntime> Registry<R> {
     /// The sandbox of this id.
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Live<R::Sandbox>>> {
         self.lock().by_id.get(id).cloned()
+    }
+
+    /// Why there is no sandbox of this id.
+    pub(crate) fn missing(&self, id: &str) -> Missing {
+        match self.ids.issuer(id) {
+            Some(Issuer::EarlierRun) => Missing::EndedWithItsServer,
+            // One of another caller does not exist.
+            Some(Issuer::ThisRun) if self.find(id).is_none() => Missing::Ended,
+            Some(Issuer::ThisRun) | None => Missing::Unknown,
+        }
+    }
+
+    /// The error of a request for the files, programs or ports of a sandbox that there is not.
+    pub(crate) fn gone(&self, id: &str) -> ApiError {
+        let reason = self.missing(id).reason();
+        ApiError::new(Code::SandboxGone, format!("the sandbox {id} was not found{reason}"))
     }
 
     /// The sandbox of this id, if it is this caller's.
@@ -130,7 +175,7 @@ impl<R: RemoteRuntime> Registry<R> {
         let token = if asked.is_private() { Some(random(40)?) } else { None };
         let ports = Ports { token, host_mask: asked.host_mask()? };
         let permit = self.permit(caller, &spec)?;
-        let (id, access_token) = (random(ID_LENGTH)?, access_token()?);
+        let (id, access_token) = (self.ids.issue().map_err(no_random)?, access_token()?);
         let begun = Instant::now();
         let created = self.runtime.create(&spec).await;
         self.count_creation(created.is_ok(), begun);
@@ -144,6 +189,7 @@ impl<R: RemoteRuntime> Registry<R> {
             access_token,
             spec,
             lifetime: self.lifetime(new.timeout.unwrap_or(SECOND_TIMEOUT)),
+            max_paused: self.options.max_paused,
             kept_output: self.options.kept_output,
             memory: self.memory.clone(),
             auto_pause: new.auto_pause,
@@ -162,7 +208,7 @@ impl<R: RemoteRuntime> Registry<R> {
         timeout: u64,
     ) -> Result<Arc<Live<R::Sandbox>>, ApiError> {
         let permit = self.permit(&from.owner, &from.spec)?;
-        let (id, access_token) = (random(ID_LENGTH)?, access_token()?);
+        let (id, access_token) = (self.ids.issue().map_err(no_random)?, access_token()?);
         let token = if from.ports.token.is_some() { Some(random(40)?) } else { None };
         let ports = Ports { token, ..from.ports.clone() };
         // An error may be about the copy, so it does not end this one.
@@ -179,6 +225,7 @@ impl<R: RemoteRuntime> Registry<R> {
             access_token,
             spec: from.spec.clone(),
             lifetime: self.lifetime(timeout),
+            max_paused: self.options.max_paused,
             kept_output: self.options.kept_output,
             memory: self.memory.clone(),
             auto_pause: from.auto_pause,
@@ -429,14 +476,15 @@ async fn expire<R: RemoteRuntime>(
             break;
         }
         let left = now.left();
-        if left.is_zero() && !now.paused {
-            if !live.auto_pause || live.set_paused(Paused::Yes).await.is_err() {
+        if left.is_zero() {
+            let pauses = live.auto_pause && !now.is_paused();
+            if !pauses || live.set_paused(Paused::Yes).await.is_err() {
                 registry.kill(&live.id);
             }
             continue;
         }
         tokio::select! {
-            () = tokio::time::sleep(left), if !now.paused => {}
+            () = tokio::time::sleep(left) => {}
             _ = lifetime.changed() => {}
         }
     }

@@ -69,11 +69,24 @@ impl SandboxLog {
             false => format!("{}…", &value[..value.floor_char_boundary(MAX_FIELD)]),
         };
         let fields = fields.into_iter().map(|(name, value)| (name, cut(value))).collect();
+        self.push(SystemTime::now(), level, message, fields);
+    }
+
+    /// `at` is the time of day. Where the clock was set back, the entry has the time of the one before: readers continue
+    /// from the last time they have seen.
+    fn push(
+        &self,
+        at: SystemTime,
+        level: Level,
+        message: &'static str,
+        fields: BTreeMap<&'static str, String>,
+    ) {
         let mut entries = self.lock();
+        let at = entries.back().map_or(at, |last| at.max(last.at));
         if entries.len() == KEPT {
             entries.pop_front();
         }
-        entries.push_back(Entry { at: SystemTime::now(), level, message, fields });
+        entries.push_back(Entry { at, level, message, fields });
     }
 
     /// The entries a client asks for.
@@ -179,6 +192,24 @@ mod tests {
     fn query(pairs: &[(&str, &str)]) -> Result<LogQuery, ApiError> {
         let pairs: Vec<_> = pairs.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
         LogQuery::parse(&pairs)
+    }
+
+    #[test]
+    fn a_reader_misses_nothing_when_the_clock_is_set_back() {
+        let log = SandboxLog::default();
+        let add = |seconds, message| {
+            let at = UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            log.push(at, Level::Info, message, BTreeMap::new());
+        };
+        add(9000, "started");
+        let seen = log.select(&query(&[]).unwrap()).pop().unwrap();
+        let cursor = millis(seen.0.at).to_string();
+        add(5400, "paused");
+        add(5401, "resumed");
+        add(9001, "ended");
+        let found = log.select(&query(&[("cursor", &cursor)]).unwrap());
+        let messages: Vec<_> = found.iter().map(|entry| entry.0.message).collect();
+        assert_eq!(messages, ["started", "paused", "resumed", "ended"]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn files() -> Vec<Operation> {
             .body_as("application/octet-stream", binary())
             .body_as("multipart/form-data", form)
             .answer(200, "the files", written)
-            .refuses(&[400, 404, 507]),
+            .refuses(&[400, 404, 504, 507]),
         Operation::get("/envs", "files", "The variables of a sandbox's programs").answer(
             200,
             "variables",

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ApiError, Code};
+use crate::error::{ApiError, Code, is_full};
 
 /// Prefix of snapshots that were given no name.
 pub(crate) const UNNAMED: &str = "snapshot-";
@@ -200,7 +200,8 @@ impl Snapshots {
             tracing::error!("writing {}: {error}", file.display());
             *lock(&self.list) = before;
             let message = "the server cannot store whose snapshot this is";
-            return Err(ApiError::new(Code::Internal, message));
+            let code = if is_full(&error) { Code::DiskFull } else { Code::Internal };
+            return Err(ApiError::new(code, format!("{message}: {error}")));
         }
         Ok(changed)
     }

@@ -1,6 +1,14 @@
 //! Contents of files: downloads and uploads, compressed or not, by a token or a signed address.
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     body::{Body, BodyDataStream, Bytes},
@@ -121,28 +129,26 @@ fn missing(error: ApiError, path: &Path) -> ApiError {
     }
 }
 
-/// Receives files.
+/// Receives files from a client that sends nothing for at most `pause`.
 pub(crate) async fn upload<S: RemoteSandbox>(
     to: &DataRequest<S>,
     query: &FileQuery,
     request: Request<Body>,
+    pause: Duration,
 ) -> Result<Response<Body>, ApiError> {
     let (head, body) = request.into_parts();
-    let body = Arc::new(Mutex::new(body.into_data_stream()));
-    let received = receive(to, query, &head.headers, in_time(Arc::clone(&body))).await;
-    if received.is_err() {
-        discard(&body).await;
+    let incoming = Incoming::new(body, pause);
+    let received = receive(to, query, &head.headers, incoming.pieces()).await;
+    match received {
+        Err(_) if incoming.is_late() => {
+            Err(ApiError::new(Code::DeadlineExceeded, incoming.why_late()))
+        }
+        Err(error) => {
+            incoming.discard().await;
+            Err(error)
+        }
+        received => received,
     }
-    received
-}
-
-/// Clients read a refusal only once they have sent, or at least some of, what was refused.
-pub(crate) async fn discard(body: &Mutex<BodyDataStream>) {
-    let rest = async {
-        let mut body = body.lock().await;
-        while let Some(Ok(_)) = body.next().await {}
-    };
-    let _ = tokio::time::timeout(DISCARD_TIMEOUT, rest).await;
 }
 
 async fn receive<S: RemoteSandbox>(
@@ -180,24 +186,61 @@ async fn receive<S: RemoteSandbox>(
     Ok(respond(StatusCode::OK, &Value::Array(written)))
 }
 
-/// How long a client may send nothing of a file.
-const UPLOAD_PAUSE: Duration = Duration::from_secs(60);
-
 /// How long the rest of what was refused is read.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A body that fails when nothing arrives for too long.
-pub(crate) fn in_time(
+/// The body of an upload.
+pub(crate) struct Incoming {
     body: Arc<Mutex<BodyDataStream>>,
-) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
-    futures_util::stream::unfold(Some(body), |body| async move {
-        let body = body?;
-        let next = async { body.lock().await.next().await };
-        match tokio::time::timeout(UPLOAD_PAUSE, next).await {
-            Ok(next) => next.map(|piece| (piece.map_err(io::Error::other), Some(body))),
-            Err(_) => Some((Err(io::ErrorKind::TimedOut.into()), None)),
-        }
-    })
+    pause: Duration,
+    is_late: Arc<AtomicBool>,
+}
+
+impl Incoming {
+    /// The client may send nothing for at most `pause`.
+    pub(crate) fn new(body: Body, pause: Duration) -> Self {
+        let body = Arc::new(Mutex::new(body.into_data_stream()));
+        Self { body, pause, is_late: Arc::default() }
+    }
+
+    /// What arrives. Fails when nothing does for too long.
+    pub(crate) fn pieces(&self) -> impl Stream<Item = io::Result<Bytes>> + Send + use<> {
+        let (pause, is_late) = (self.pause, Arc::clone(&self.is_late));
+        futures_util::stream::unfold(Some(Arc::clone(&self.body)), move |body| {
+            let is_late = Arc::clone(&is_late);
+            async move {
+                let body = body?;
+                let next = async { body.lock().await.next().await };
+                match tokio::time::timeout(pause, next).await {
+                    Ok(next) => next.map(|piece| (piece.map_err(io::Error::other), Some(body))),
+                    Err(_) => {
+                        is_late.store(true, Ordering::Relaxed);
+                        Some((Err(io::ErrorKind::TimedOut.into()), None))
+                    }
+                }
+            }
+        })
+    }
+
+    /// Whether nothing arrived for too long.
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late.load(Ordering::Relaxed)
+    }
+
+    /// The error's message then.
+    pub(crate) fn why_late(&self) -> String {
+        format!("the upload paused for more than {} s", self.pause.as_secs_f64())
+    }
+
+    /// Reads what is left for a moment: clients read a refusal only once they have sent, or at least some of, what was
+    /// refused.
+    pub(crate) async fn discard(&self) {
+        let rest = async {
+            let mut body = self.body.lock().await;
+            while let Some(Ok(_)) = body.next().await {}
+        };
+        let _ = tokio::time::timeout(DISCARD_TIMEOUT, rest).await;
+    }
 }
 
 fn content_encoding(headers: &HeaderMap) -> Result<Encoding, ApiError> {

@@ -15,11 +15,13 @@ use perf::{
     grade::{Case, MathVerifyError, MathVerifyFigures},
 };
 use serde::Serialize;
+use startup::Signals;
 
 pub(crate) use self::args::PerfCommand;
 use self::args::{PerfAgentArgs, PerfBenchmarkArgs, PerfGradeArgs, PerfModelArgs};
 use crate::{
     args::sandbox::RuntimeKind,
+    commands::until_cancelled,
     console::output,
     exit::{Exit, UsageError},
     model::{LocalSettings, ModelFile},
@@ -31,14 +33,19 @@ use crate::{
 const MAX_CASES_SIZE: u64 = 256 << 20;
 
 /// Measures and prints.
-pub(crate) async fn run(command: PerfCommand, settings: &Settings) -> Result<Exit> {
+pub(crate) async fn run(
+    command: PerfCommand,
+    settings: &Settings,
+    signals: &mut Signals,
+) -> Result<Exit> {
     match command {
-        PerfCommand::Sandbox(args) => compare::run(args, settings).await,
-        PerfCommand::Serve(args) => serve::run(&args, settings).await,
-        PerfCommand::Agent(args) => agent(&args, settings).await,
-        PerfCommand::Benchmark(args) => benchmark(&args, settings).await,
-        PerfCommand::Model(args) => model(args, settings).await,
-        PerfCommand::Grade(args) => grade(args).await,
+        PerfCommand::Sandbox(args) => until_cancelled(compare::run(args, settings), signals).await,
+        // Prints what it has measured when it is cancelled.
+        PerfCommand::Serve(args) => serve::run(&args, settings, signals).await,
+        PerfCommand::Agent(args) => until_cancelled(agent(&args, settings), signals).await,
+        PerfCommand::Benchmark(args) => until_cancelled(benchmark(&args, settings), signals).await,
+        PerfCommand::Model(args) => until_cancelled(model(args, settings), signals).await,
+        PerfCommand::Grade(args) => until_cancelled(grade(args), signals).await,
     }
 }
 

@@ -9,13 +9,12 @@ mod tokens;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    os::unix::fs::DirBuilderExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use clap::Args;
 use sandbox::{HostPattern, ImageRef, Network};
-use server::{McpOptions, OperationOptions, ServeOptions};
+use server::{DataDirectory, McpOptions, OperationOptions, ServeOptions};
 use startup::{LogFormat, Signals};
 use tokio::net::TcpListener;
 
@@ -59,6 +58,9 @@ pub(crate) struct ServeArgs {
     /// Longest time a sandbox lives unless a client extends it, such as 1h
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = values::time)]
     max_lifetime: Limit<std::time::Duration>,
+    /// Longest time a sandbox stays paused, which keeps its memory; it is removed afterwards
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = values::time)]
+    max_paused: Limit<std::time::Duration>,
     /// How long a session of the Model Context Protocol (/mcp) lasts without a connection of its client, such as 1h
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = values::finite_time)]
     mcp_idle: std::time::Duration,
@@ -104,9 +106,10 @@ pub(crate) async fn run(
     })?;
     let at = listener.local_addr()?;
     refuse_own_address(&sandbox.spec.network, at)?;
-    let opened =
-        episodes::open(args.episodes, args.data_dir.clone(), sandbox.spec.clone(), settings)
-            .await?;
+    let data = data_directory(args.data_dir.clone(), settings)?;
+    let keeps_episodes = args.data_dir.is_some();
+    let spec = sandbox.spec.clone();
+    let opened = episodes::open(args.episodes, data.path(), keeps_episodes, spec, settings).await?;
     let (episodes, chat) = opened.unzip();
     let page = episodes.as_ref().map(page::routes);
     let options = ServeOptions {
@@ -116,12 +119,13 @@ pub(crate) async fn run(
         no_model: NO_MODEL.into(),
         tokens: access.tokens.clone(),
         tls: access.tls.clone(),
-        operation: operation(args.data_dir.as_deref(), settings)?,
+        operation: operation(data, settings)?,
         base: sandbox.spec.image.clone(),
         spec: sandbox.spec,
         environments,
         max_sandboxes: args.max_sandboxes,
         max_lifetime: args.max_lifetime.0.unwrap_or(std::time::Duration::MAX),
+        max_paused: args.max_paused.0.unwrap_or(std::time::Duration::MAX),
         mcp: McpOptions { idle_timeout: args.mcp_idle, ..McpOptions::default() },
         ..ServeOptions::default()
     };
@@ -151,25 +155,31 @@ fn refuse_own_address(network: &Network, at: SocketAddr) -> Result<(), UsageErro
     }
 }
 
-/// Where the server keeps its files, made for this user alone.
-fn operation(data: Option<&Path>, settings: &Settings) -> anyhow::Result<OperationOptions> {
-    let data = match data {
-        Some(data) => data.to_owned(),
+/// Locks the directory in which the server keeps its files.
+fn data_directory(named: Option<PathBuf>, settings: &Settings) -> anyhow::Result<DataDirectory> {
+    let path = match named {
+        Some(path) => path,
         None => settings.writable_home()?.join("server"),
     };
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&data);
-    made.map_err(|error| {
-        let path = data.display();
-        UsageError(format!(
-            "cannot create the directory {path}: {error}; choose another --data-dir"
-        ))
-    })?;
+    DataDirectory::open(path.clone()).map_err(|error| {
+        let path = path.display();
+        let text = match error {
+            ::episodes::Error::InUse(_) => format!(
+                "another server is using {path}; stop it, or choose another directory with --data-dir"
+            ),
+            error => format!("{}; choose another directory with --data-dir", error.chain()),
+        };
+        UsageError(text).into()
+    })
+}
+
+fn operation(data: DataDirectory, settings: &Settings) -> anyhow::Result<OperationOptions> {
     #[cfg(target_os = "linux")]
     let sandbox_files = Some(settings.state()?.path);
     #[cfg(not(target_os = "linux"))]
     let sandbox_files = None;
     Ok(OperationOptions {
-        audit: Some(data.clone()),
+        audit: Some(data.path().to_owned()),
         data: Some(data),
         sandbox_files,
         ..OperationOptions::default()

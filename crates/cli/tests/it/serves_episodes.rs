@@ -5,7 +5,10 @@ use std::{
     net::TcpStream,
     path::Path,
     process::Command,
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rustix::process::Signal;
@@ -13,8 +16,6 @@ use serde_json::{Value, json};
 use testkit::{MockServer, bash, submit};
 
 use crate::support::{Home, Running, crate_path, err, refusal, skip, wait_for};
-
-const STEPS: usize = 4;
 
 /// A server of episodes, with its address.
 pub(crate) struct Server {
@@ -84,26 +85,20 @@ impl Server {
     }
 }
 
-/// A model that appends the number of each step to a list.
-pub(crate) fn model() -> MockServer {
-    MockServer::answering(|asked| {
-        let spoken = asked.turns();
-        let turn = match spoken {
-            STEPS => bash("cd /testbed/output && paste -sd' ' list > answer.txt"),
-            _ if spoken > STEPS => submit(),
-            _ => bash(format!("echo {spoken} >> /testbed/output/list")),
-        };
-        turn.after(Duration::from_millis(5))
-    })
-    .unwrap()
-}
-
 #[test]
 fn a_directory_has_one_server_and_a_stopped_one_parks_its_episodes() {
     let Some(home) = Home::with_sandboxes() else { return };
-    let model = MockServer::answering(|asked| match asked.turns() {
-        0 => testkit::Answer::says(bash("echo 1 > /testbed/output/x")),
-        _ => testkit::Answer::hang(),
+    let stopped = Arc::new(AtomicBool::new(false));
+    let model = MockServer::answering({
+        let stopped = Arc::clone(&stopped);
+        move |asked| match (asked.turns(), stopped.load(Ordering::SeqCst)) {
+            (0, _) => {
+                testkit::Answer::says(bash("echo 1 >> /testbed/output/x; cat /testbed/output/x"))
+            }
+            (1, false) => testkit::Answer::hang(),
+            (1, true) => bash("cp /testbed/output/x /testbed/output/answer.txt").into(),
+            _ => submit().into(),
+        }
     })
     .unwrap();
     let data = home.file("data");
@@ -119,9 +114,43 @@ fn a_directory_has_one_server_and_a_stopped_one_parks_its_episodes() {
     server.process.signal(Signal::TERM);
     server.process.0.wait().unwrap();
     wait_for("clean-up", || home.traces().is_empty().then_some(()));
-    let server = Server::start(serve(&home, &model.base_url(), &data));
+    stopped.store(true, Ordering::SeqCst);
+    let mut server = Server::start(serve(&home, &model.base_url(), &data));
     assert_eq!(server.get(&path)["state"], "interrupted");
     assert_eq!(server.get("/v1/episodes?state=interrupted")["episodes"][0]["task"], "Make a list");
+    let (status, resumed) = server.send("POST", &format!("{path}/resume"), None);
+    assert_eq!((status, &resumed["state"]), (202, &json!("running")), "{resumed}");
+    wait_for("the end", || (server.get(&path)["state"] != "running").then_some(()));
+    let info = server.get(&path);
+    assert_eq!(info["state"], "finished", "{info}");
+    assert_eq!(info["result"]["answer"], "1", "its files were kept, and no command was repeated");
+    let again = server.send("POST", &format!("{path}/resume"), None);
+    assert_eq!(again.0, 409, "{again:?}");
+    server.process.signal(Signal::TERM);
+    server.process.0.wait().unwrap();
+}
+
+/// Without a model and without a directory of its own as well: who owns which snapshot is kept in the usual one.
+#[test]
+fn the_usual_directory_has_one_server_too() {
+    let home = Home::new();
+    let plain = || {
+        let mut command = home.command(["serve", "--addr", "127.0.0.1:0"]);
+        command.env("HOME", home.file("nobody"));
+        command
+    };
+    let mut server = Server::start(plain());
+    let refused = refusal(&plain().output().unwrap(), 2);
+    assert!(
+        refused.contains("another server is using") && refused.contains("--data-dir"),
+        "{refused}"
+    );
+    let mut elsewhere = plain();
+    elsewhere.arg("--data-dir").arg(home.file("data"));
+    drop(Server::start(elsewhere));
+    server.process.signal(Signal::TERM);
+    server.process.0.wait().unwrap();
+    drop(Server::start(plain()));
 }
 
 #[test]

@@ -1,7 +1,4 @@
-//! The real server when things go wrong around it: it is killed at any moment, its disk is full, it is told twice to stop, its
-//! certificate is replaced.
-//!
-//! With `LIS_SLOW` set it is killed 50 times.
+//! The real server when things go wrong around it: its disk is full, it is told twice to stop, its certificate is replaced.
 
 use std::{
     fs,
@@ -18,14 +15,14 @@ use testkit::{MockServer, bash, submit};
 
 use crate::{
     leaves_nothing_behind::spawner_of,
-    serves_episodes::{Server, model, serve},
-    support::{Home, crate_path, is_root, setting, skip, unique_sleep, wait_for},
-    survives_kills::{Dice, control_groups, mounts_of, processes_with},
+    serves_episodes::{Server, serve},
+    support::{Home, crate_path, is_root, skip, unique_sleep, wait_for},
+    survives_kills::processes_with,
 };
 
 impl Server {
     /// Creates a sandbox and starts a program in it; the sandbox's path, and the connection with the program's output.
-    fn start_program(&self, script: &str) -> (String, TcpStream) {
+    pub(crate) fn start_program(&self, script: &str) -> (String, TcpStream) {
         let new = json!({ "templateID": "base", "timeout": 600 });
         let (status, sandbox) = self.send("POST", "/v2/sandboxes", Some(&new));
         assert_eq!(status, 201, "{sandbox}");
@@ -51,72 +48,6 @@ impl Server {
         let (status, answer) = self.send("POST", &format!("{path}/resume"), None);
         assert_eq!(status, 202, "{answer}");
     }
-}
-
-fn kills() -> u32 {
-    if setting("LIS_SLOW").is_some() { 50 } else { 4 }
-}
-
-#[test]
-fn random_moment_kills_of_a_server_lose_no_episode_and_leave_nothing() {
-    let Some(home) = Home::with_sandboxes() else { return };
-    let model = model();
-    let data = home.file("data");
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
-    let (mut episodes, mut sandboxes) = (Vec::<String>::new(), Vec::<String>::new());
-    let mut finished = Vec::<String>::new();
-    for round in 0..kills() {
-        let mut server = Server::start(serve(&home, &model.base_url(), &data));
-        for path in &sandboxes {
-            assert_eq!(server.send("GET", path, None).0, 404, "{path} is gone with its server");
-        }
-        for path in &episodes {
-            let info = server.get(path);
-            match info["state"].as_str().unwrap() {
-                "finished" => {
-                    assert_eq!(info["result"]["answer"], "0 1 2 3", "{info}");
-                    finished.push(path.clone());
-                }
-                state => {
-                    assert_eq!(state, "interrupted", "{info}");
-                    assert!(!finished.contains(path), "{path} was finished before");
-                    server.resume(path);
-                }
-            }
-        }
-        let before = model.count();
-        episodes.push(server.start_episode());
-        let sleep = unique_sleep();
-        let (sandbox, _output) = server.start_program(&sleep.join(" "));
-        sandboxes.push(sandbox);
-        let wanted = before + usize::try_from(dice.roll(5)).unwrap();
-        wait_for("progress", || (model.count() >= wanted).then_some(()));
-        std::thread::sleep(Duration::from_millis(dice.roll(30)));
-        let own = format!("lis-{}-", server.process.0.id());
-        server.process.signal(Signal::KILL);
-        server.process.0.wait().unwrap();
-        wait_for(&format!("clean-up after round {round}"), || {
-            let clean = home.traces().is_empty()
-                && !control_groups().iter().any(|group| group.contains(&own))
-                && processes_with(&sleep.join("\0")).is_empty();
-            clean.then_some(())
-        });
-    }
-    assert_eq!(mounts_of(&home.state()), Vec::<String>::new());
-    let mut server = Server::start(serve(&home, &model.base_url(), &data));
-    assert_eq!(server.get("/v1/episodes")["episodes"].as_array().unwrap().len(), episodes.len());
-    for path in &episodes {
-        if server.get(path)["state"] == "interrupted" {
-            server.resume(path);
-        }
-        wait_for("the end", || (server.get(path)["state"] != "running").then_some(()));
-        let info = server.get(path);
-        assert_eq!(info["state"], "finished", "{info}");
-        assert_eq!(info["result"]["answer"], "0 1 2 3", "{info}");
-    }
-    server.process.signal(Signal::TERM);
-    server.process.0.wait().unwrap();
-    wait_for("clean-up", || home.traces().is_empty().then_some(()));
 }
 
 #[test]
@@ -225,8 +156,14 @@ fn a_full_disk_is_named_and_nothing_that_was_kept_is_lost() {
     assert_eq!(server.get(&kept)["result"]["answer"], "7");
     let (sandbox, output) = server.start_program("echo hi");
     drop(output);
-    assert_eq!(server.send("DELETE", &sandbox, None).0, 204);
+    let snapshots = format!("{sandbox}/snapshots");
+    let refused = server.send("POST", &snapshots, Some(&json!({ "name": "late" })));
+    assert_eq!(refused.0, 507, "whose it is could not be stored: {refused:?}");
+    assert_eq!(server.get("/snapshots"), json!([]));
     disk.empty();
+    let saved = server.send("POST", &snapshots, Some(&json!({ "name": "late" })));
+    assert_eq!(saved.0, 201, "{saved:?}");
+    assert_eq!(server.send("DELETE", &sandbox, None).0, 204);
     assert_eq!(upload(&server, 64 << 10).0, 200);
     let again = server.start_episode();
     assert_eq!(ended(&server, &again)["state"], "finished");

@@ -132,6 +132,37 @@ fn what_makes_no_sense_is_refused_and_leaves_nothing() {
     });
 }
 
+#[test]
+fn an_episode_whose_client_leaves_while_it_is_created_leaves_nothing() {
+    with_episodes(async |fixture| {
+        let episodes = fixture.open(by_turn(|_| submit()));
+        let names = || {
+            let entries = std::fs::read_dir(fixture.dir.path()).unwrap().flatten();
+            entries.map(|entry| entry.file_name().into_string().unwrap()).collect::<Vec<_>>()
+        };
+        // Reading this input waits until somebody writes it.
+        let pipes = tempfile::tempdir().unwrap();
+        let pipe = pipes.path().join("input");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        let content = InputContent::Host(pipe.clone());
+        let input = vec![InputFile { path: "a".into(), content }];
+        let mut starting = Box::pin(episodes.start(EpisodeRequest { input, ..task("Read") }));
+        let begun = std::time::Instant::now();
+        while !names().iter().any(|name| name.starts_with(".partial-")) {
+            assert!(begun.elapsed().as_secs() < 20, "it is not created");
+            let soon = std::time::Duration::from_millis(10);
+            assert!(tokio::time::timeout(soon, &mut starting).await.is_err());
+        }
+        drop(starting);
+        tokio::task::block_in_place(|| std::fs::write(&pipe, "").unwrap());
+        while names() != ["lock"] {
+            assert!(begun.elapsed().as_secs() < 20, "it stays: {:?}", names());
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert!(episodes.list("me", None, None, 10).episodes.is_empty());
+    });
+}
+
 #[derive(Debug, Default)]
 struct OneCall(std::sync::atomic::AtomicU64);
 

@@ -95,7 +95,8 @@ impl Client {
         id
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its answer. Notifications are skipped; the answer to an earlier request is a failure: a
+    /// test that waits for that one later would wait in vain.
     pub(crate) async fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.start(method, params).await;
         loop {
@@ -103,6 +104,7 @@ impl Client {
             if answer["id"] == id {
                 return answer;
             }
+            assert!(!answer["method"].is_null(), "before the answer to {id}: {answer}");
         }
     }
 

@@ -2,14 +2,15 @@
 
 use std::{sync::Arc, time::Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use reqwest::Response;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::{
-    CONCURRENCY, SETTLE, ServerMemory, StreamFigures,
+    CONCURRENCY, ServerMemory, StreamFigures,
     client::ServeClient,
-    flatten, resident_kib,
+    flatten,
     stub::{ANSWER, HOLD},
 };
 use crate::round;
@@ -66,8 +67,12 @@ pub(super) async fn chats(client: &Arc<ServeClient>, count: usize) -> ChatFigure
     }
 }
 
-/// Follows the events of running episodes by so many streams at once.
-pub(super) async fn events(client: &Arc<ServeClient>, count: usize) -> Result<StreamFigures> {
+/// Follows the events of running episodes by so many streams at once. Calls `opened` while all are open.
+pub(super) async fn events(
+    client: &Arc<ServeClient>,
+    count: usize,
+    opened: impl FnOnce(),
+) -> Result<StreamFigures> {
     let mut episodes = Vec::new();
     for _ in 0..FOLLOWED.min(count) {
         episodes.push(Arc::new(client.start_episode(HOLD).await?));
@@ -83,50 +88,36 @@ pub(super) async fn events(client: &Arc<ServeClient>, count: usize) -> Result<St
         open.extend(flatten(result));
     }
     let open_s = round(start.elapsed().as_secs_f64());
+    opened();
     for episode in episodes {
         client.cancel(&episode).await?;
     }
-    // Every stream has the end of its episode.
-    let mut ended = 0;
-    for mut stream in open {
-        while let Ok(Some(_)) = stream.chunk().await {}
-        ended += 1;
+    let mut whole = 0;
+    for stream in open {
+        whole += usize::from(follow_to_end(stream).await.is_ok());
     }
-    Ok(StreamFigures { count, open_s, errors: count - ended })
+    Ok(StreamFigures { count, open_s, errors: count - whole })
 }
 
-/// Plays so many episodes, a few at once.
-pub(super) async fn episodes(
-    client: &Arc<ServeClient>,
-    server: u32,
-    count: usize,
-) -> EpisodeFigures {
-    let start = Instant::now();
-    let mut right = play(client, count / 10).await;
-    let first = start.elapsed();
-    let memory = async || {
-        tokio::time::sleep(SETTLE).await;
-        resident_kib(server).ok()
-    };
-    let before = memory().await;
-    let start = Instant::now();
-    right += play(client, count - count / 10).await;
-    let seconds = (first + start.elapsed()).as_secs_f64();
-    let after = memory().await;
-    EpisodeFigures {
-        count,
-        seconds: round(seconds),
-        per_second: round(right as f64 / seconds.max(1e-9)),
-        errors: count - right,
-        memory: before
-            .zip(after)
-            .filter(|_| count > 0)
-            .map(|(before, after)| ServerMemory::new(before, after, count)),
+/// Reads a stream of events to its end, which must be that of the episode.
+pub(super) async fn follow_to_end(mut stream: Response) -> Result<()> {
+    let mut end = Vec::new();
+    while let Some(piece) = stream.chunk().await? {
+        end.extend_from_slice(&piece);
+        end.drain(..end.len().saturating_sub(MAX_LAST));
     }
+    let is_whole = end.windows(LAST.len()).any(|part| part == LAST);
+    ensure!(is_whole && end.ends_with(b"\n\n"), "the stream ended before its episode");
+    Ok(())
 }
 
-/// How many had the right answer.
-async fn play(client: &Arc<ServeClient>, count: usize) -> usize {
+/// In the last event of an episode.
+const LAST: &[u8] = br#""kind":"ended""#;
+/// Most bytes of that event.
+const MAX_LAST: usize = 16 << 10;
+
+/// Plays so many episodes, a few at once. How many had the right answer.
+pub(super) async fn play(client: &Arc<ServeClient>, count: usize) -> usize {
     let mut running = JoinSet::new();
     let mut right = 0;
     for number in 0..count {
@@ -140,4 +131,45 @@ async fn play(client: &Arc<ServeClient>, count: usize) -> usize {
         right += usize::from(flatten(result).is_some());
     }
     right
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    const EVENT: &str = "id: 1\ndata: {\"kind\":\"started\"}\n\n";
+    const ENDED: &str = "id: 2\ndata: {\"kind\":\"ended\"}\n\n";
+
+    /// Follows a stream of a server that sends these chunks and disconnects.
+    async fn follow(chunks: &[&str], is_whole: bool) -> Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut answer = String::from("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        for chunk in chunks {
+            answer += &format!("{:x}\r\n{chunk}\r\n", chunk.len());
+        }
+        answer += if is_whole { "0\r\n\r\n" } else { "" };
+        tokio::spawn(async move {
+            let mut stream = listener.accept().await.unwrap().0;
+            let received = stream.read(&mut [0; 4096]).await.unwrap();
+            assert!(received > 0);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        });
+        let stream = ServeClient::new(&url).unwrap().follow("/v1/episodes/x").await.unwrap();
+        follow_to_end(stream).await
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_breaks_off_is_an_error() {
+        let long = "x".repeat(2 * MAX_LAST);
+        follow(&[EVENT, &long, ENDED], true).await.unwrap();
+        follow(&[EVENT, ENDED], false).await.unwrap_err();
+        follow(&[EVENT, EVENT], true).await.unwrap_err();
+        follow(&[EVENT, "id: 2\ndata: {\"kind\":\"ended\""], true).await.unwrap_err();
+    }
 }

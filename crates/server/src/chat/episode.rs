@@ -8,13 +8,16 @@ use std::{
 
 use ::episodes::{
     Episode, EpisodeRequest, EpisodeResult, Episodes, FilesFrom, InputContent, InputFile, Keep,
-    Meter, ServedModel, Task,
+    ServedModel, Task,
 };
 use agent::{Limits, tools::Vision};
 use axum::http::StatusCode;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use model::Permit;
-use openai_wire::{ApiError, CompletionHeader, parameters::with_defaults};
+use openai_wire::{
+    ApiError, CompletionHeader,
+    parameters::{Delivery, with_defaults},
+};
 use sandbox::{RemoteRuntime, Spec};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -28,7 +31,7 @@ use super::{
     steps::{self, Step},
     store::{About, FileStore, Room},
 };
-use crate::tokens::Caller;
+use crate::{meter::ModelMeter, tokens::Caller};
 
 /// Most files of an episode that become links.
 const MAX_LINKS: usize = 100;
@@ -64,20 +67,6 @@ pub(super) struct Answered {
     pub(super) extension: Value,
 }
 
-/// Charges a caller.
-#[derive(Debug)]
-struct CallerMeter(Caller);
-
-impl Meter for CallerMeter {
-    fn check(&self) -> Result<(), String> {
-        self.0.check_model().map_err(|over| over.to_string())
-    }
-
-    fn on_response(&self, tokens: u64, dollars: Option<f64>) {
-        self.0.charge_model(tokens, dollars.unwrap_or(0.0));
-    }
-}
-
 impl<R: RemoteRuntime> Playing<R> {
     /// Starts the episode of a request.
     pub(super) async fn start(
@@ -90,7 +79,8 @@ impl<R: RemoteRuntime> Playing<R> {
         if request.has_images && model.vision == Vision::TextOnly {
             return Err(ApiError::field("messages", "this model does not accept images"));
         }
-        caller.check_model().map_err(super::over_quota)?;
+        let meter = ModelMeter::new(&caller, &model.name, model.price);
+        meter.allow().map_err(super::not_allowed)?;
         let registry = &chat.server.registry;
         let usual = &episodes.options().spec;
         let sandbox = caller.limits(usual.limits.clone());
@@ -102,6 +92,7 @@ impl<R: RemoteRuntime> Playing<R> {
             Some(SandboxChoice::Kept(id)) => Some(chat.kept.resume(&caller.name, id)?),
         };
         let previous = lease.as_ref().and_then(|lease| lease.episode.clone());
+        let is_stream = matches!(request.delivery, Delivery::Stream(_));
         let limits = &episodes.options().limits;
         let (files, owner) = (Arc::clone(chat.files()), caller.clone());
         // Images are decoded, which takes time.
@@ -128,7 +119,7 @@ impl<R: RemoteRuntime> Playing<R> {
             owner: caller.name.to_string(),
             sandbox: Some(sandbox),
             permit: Permit::new(permit),
-            meter: Some(Arc::new(CallerMeter(caller.clone()))),
+            meter: Some(Arc::new(meter)),
         };
         let episode = match episodes.start(episode).await {
             Ok(episode) => episode,
@@ -155,8 +146,10 @@ impl<R: RemoteRuntime> Playing<R> {
             ended: false,
             is_kept: false,
         };
+        // Before the model begins, and only for those who read them.
+        let deltas = if is_stream { playing.episode.deltas() } else { None };
         let events = playing.episode.events_from(0).await.map_err(not_started)?;
-        playing.steps = steps::follow(events);
+        playing.steps = steps::follow(events, deltas);
         Ok(playing)
     }
 

@@ -12,7 +12,6 @@ use openai_wire::ApiError;
 use sandbox::RemoteRuntime;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
 use tokio_util::io::ReaderStream;
 
 use super::{
@@ -24,7 +23,7 @@ use crate::{
     form::Arrived,
     registry::random,
     tokens::Caller,
-    transfer,
+    transfer::Incoming,
 };
 
 type Answer = Result<Response<Body>, ApiError>;
@@ -53,22 +52,26 @@ pub(super) async fn upload<R: RemoteRuntime>(
     request: Request<Body>,
 ) -> Answer {
     let (head, body) = request.into_parts();
-    let body = Arc::new(Mutex::new(body.into_data_stream()));
-    let pieces = transfer::in_time(Arc::clone(&body));
+    let incoming = Incoming::new(body, chat.server.registry.options.body_timeout);
     let received = async {
         let boundary = boundary(&head.headers)?;
         let arrived = Arrived::default();
-        let parts = multer::Multipart::new(arrived.bound(pieces), boundary);
+        let parts = multer::Multipart::new(arrived.bound(incoming.pieces()), boundary);
         let room = chat.room(&caller);
         let form = Form::receive(parts, &arrived, chat.files(), &room).await?;
         let (file, about) = form.check()?;
         file.finish(about).await.map_err(refused)
     };
-    let received = received.await;
-    if received.is_err() {
-        transfer::discard(&body).await;
+    match received.await {
+        Ok(file) => Ok(respond(StatusCode::OK, &described(&file))),
+        Err(_) if incoming.is_late() => {
+            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, incoming.why_late()))
+        }
+        Err(error) => {
+            incoming.discard().await;
+            Err(error)
+        }
     }
-    Ok(respond(StatusCode::OK, &described(&received?)))
 }
 
 fn boundary(headers: &HeaderMap) -> Result<String, ApiError> {

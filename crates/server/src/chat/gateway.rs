@@ -12,18 +12,18 @@ use axum::{
     http::{HeaderValue, Request, Response, StatusCode},
 };
 use futures_util::stream;
-use http_server::{BodyLimits, MemoryPermit};
+use http_server::MemoryPermit;
 use model::{Endpoint, PassThrough, Passed, Price};
 use openai_wire::{ApiError, Fields, ValueBudget};
 use sandbox::RemoteRuntime;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Answer, BODY_TIMEOUT, Chat, MAX_BODY, Shared,
+    Answer, Chat, MAX_BODY, Shared,
     token_log::{Exchange, TokenLog},
     usage_filter::UsageFilter,
 };
-use crate::tokens::Caller;
+use crate::{meter::ModelMeter, tokens::Caller};
 
 /// Whether the gateway asks for tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,11 +97,8 @@ impl Gateway {
     }
 
     async fn pass(&self, to: Kind, caller: Caller, body: Vec<u8>, permit: MemoryPermit) -> Answer {
-        caller.check_model().map_err(super::over_quota)?;
-        if self.price.is_none() && caller.has_cost_quota() {
-            let message = "this token may spend a number of dollars, and the price of this model is not known";
-            return Err(ApiError::new(StatusCode::FORBIDDEN, message).code("unknown_price"));
-        }
+        let meter = ModelMeter::new(&caller, &self.model, self.price);
+        meter.allow().map_err(super::not_allowed)?;
         let (body, exchange, filter) = self.read(to, &caller, body)?;
         let client = match to {
             Kind::Chat => &self.chat,
@@ -302,7 +299,7 @@ async fn forward<R: RemoteRuntime>(
     caller: Caller,
     request: Request<Body>,
 ) -> Answer {
-    let limits = BodyLimits { max_bytes: MAX_BODY, timeout: BODY_TIMEOUT };
+    let limits = chat.server.body_limits(MAX_BODY);
     let (body, permit) = http_server::receive(request, limits, &chat.server.memory).await?;
     gateway.pass(to, caller, body, permit).await
 }

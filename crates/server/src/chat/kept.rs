@@ -224,6 +224,22 @@ mod tests {
         assert!(all.lock().is_empty() && kept(&dir, 0).lock().is_empty());
     }
 
+    /// As on a full disk.
+    #[test]
+    fn a_record_that_cannot_be_written_loses_nothing_until_the_process_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let (missing, lifetime) = (dir.path().join("none"), Duration::from_secs(60));
+        let all = Arc::new(KeptSandboxes::open(missing.join("kept.json"), lifetime));
+        all.begin("ann", "one".into()).unwrap().finish("first");
+        let lease = all.resume("ann", "one").unwrap();
+        assert_eq!(lease.finish("second").as_deref(), Some("first"));
+        fs::create_dir(&missing).unwrap();
+        // The next record has all of it.
+        all.begin("ann", "two".into()).unwrap().finish("third");
+        let again = Arc::new(KeptSandboxes::open(missing.join("kept.json"), lifetime));
+        assert_eq!(again.resume("ann", "one").unwrap().episode.as_deref(), Some("second"));
+    }
+
     #[test]
     fn a_caller_has_only_so_many() {
         let dir = tempfile::tempdir().unwrap();

@@ -88,7 +88,7 @@ async fn list<R: RemoteRuntime>(State(server): Shared<R>, Extension(caller): By)
     };
     let row = |live: Arc<Live<R::Sandbox>>| {
         let lifetime = *live.lifetime.borrow();
-        let state = if lifetime.paused { "paused" } else { "running" };
+        let state = if lifetime.is_paused() { "paused" } else { "running" };
         json!({ "id": live.id, "template": live.template, "started": millis(live.started),
             "ends": millis(lifetime.ends_at()), "state": state })
     };

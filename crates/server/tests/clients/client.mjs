@@ -1,5 +1,6 @@
 // The npm package: commands, files, watching, terminals.
 import assert from 'node:assert/strict'
+import http from 'node:http'
 
 const { Sandbox, CommandExitError, FileType } = await import(
   `${process.env.E2B_PACKAGE}/node_modules/e2b/dist/index.mjs`
@@ -38,7 +39,28 @@ await box.pty.sendInput(terminal.pid, new TextEncoder().encode('echo $((20+3)); 
 await terminal.wait()
 assert.match(screen, /23/)
 
+// A server in the sandbox, at the address that the package gives.
+await box.commands.run('echo hello > page.txt; python3 -m http.server 8000', { background: true })
+const host = box.getHost(8000)
+const port = host.split(':')[1]
+assert.equal(host, `8000-${box.sandboxId}.localhost:${port}`)
+// Not every resolver knows that names below localhost are this machine.
+const get = () =>
+  new Promise((resolve, reject) => {
+    const options = { host: '127.0.0.1', port, path: '/page.txt', headers: { Host: host } }
+    const request = http.get(options, async (response) => {
+      let text = ''
+      for await (const piece of response) text += piece
+      resolve([response.statusCode, text])
+    })
+    request.on('error', reject)
+  })
+let answer
+while ((answer = await get())[0] === 502) await new Promise((resolve) => setTimeout(resolve, 50))
+assert.deepEqual(answer, [200, 'hello\n'])
+
 const other = await Sandbox.connect(box.sandboxId)
+assert.equal(other.getHost(8000), host)
 assert.equal((await other.commands.run('cat a/b.txt')).stdout, 'hi')
 assert.equal(await box.kill(), true)
 assert.equal(await box.isRunning(), false)

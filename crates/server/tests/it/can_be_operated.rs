@@ -1,13 +1,23 @@
 //! Health, readiness, metrics, the audit log, and an orderly end.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use lis_server::{OperationOptions, ServeOptions};
+use episodes::{EpisodeOptions, ServedModel, Store};
+use lis_server::{DataDirectory, OperationOptions, ServeOptions};
+use model::SharedModel;
 use reqwest::Method;
 use sandbox::ByteSize;
+use sandbox_testkit::Operation;
 use serde_json::{Value, json};
+use testkit::{ScriptedModel, Step};
+use tokio::net::TcpStream;
 
-use crate::support::{TestServer, bash, messages, with_server, with_stoppable_server};
+use crate::support::{
+    TestServer, bash, becomes, messages, until, with_server, with_stoppable_server,
+};
 
 async fn get(server: &TestServer, path: &str) -> (u16, String) {
     let response = server.request(Method::GET, path).send().await.unwrap();
@@ -158,6 +168,61 @@ fn streams_say_that_the_server_ends() {
             let last = all.last().unwrap();
             assert_eq!(last["error"]["code"], "unavailable", "{all:?}");
             assert_eq!(last["error"]["message"], "the server is shutting down", "{all:?}");
+        }
+    });
+}
+
+/// Held results of removals keep the server in its shutdown.
+#[test]
+fn a_server_that_ends_accepts_no_connection_and_ends_in_time() {
+    let (data, mut options) = (tempfile::tempdir().unwrap(), ServeOptions::default());
+    let model = ScriptedModel::answering(|_| Step::Hang);
+    let store = Arc::new(Store::open(data.path()).unwrap());
+    let models = vec![ServedModel::new(SharedModel::new(model))];
+    options.episodes = Some(EpisodeOptions::new(store, models));
+    options.connections.grace = Duration::from_secs(3);
+    with_stoppable_server(options, async |server, stop| {
+        let _sandbox = server.create().await;
+        let task = json!({ "task": "Wait" });
+        let started = server.request(Method::POST, "/v1/episodes").json(&task).send().await;
+        assert_eq!(started.unwrap().status(), 201);
+        becomes(server, 2).await;
+        server.runtime.faults.hold(Operation::Destroy);
+        let begun = Instant::now();
+        stop();
+        server.runtime.faults.reached(Operation::Destroy).await;
+        until("no connection", async || TcpStream::connect(server.address).await.is_err()).await;
+        assert!(!server.ended.is_cancelled(), "it waits for its sandboxes");
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        server.ended.cancelled().await;
+        assert!(begun.elapsed() >= Duration::from_secs(2), "it gave up early");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        server.runtime.faults.release(Operation::Destroy);
+        becomes(server, 0).await;
+    });
+}
+
+#[test]
+fn a_second_server_cannot_use_the_same_directory() {
+    let data = tempfile::tempdir().unwrap();
+    let open = || DataDirectory::open(data.path().to_owned());
+    let first = open().unwrap();
+    let operation = OperationOptions { data: Some(first), ..OperationOptions::default() };
+    with_server(ServeOptions { operation, ..ServeOptions::default() }, async |server| {
+        assert!(open().unwrap_err().to_string().contains("another server is using"));
+        let sandbox = server.create().await;
+        let path = format!("/sandboxes/{}/snapshots", sandbox.id);
+        let saved = server.request(Method::POST, &path).json(&json!({})).send().await.unwrap();
+        assert!([201, 501].contains(&saved.status().as_u16()));
+    });
+    // Its options, which have the lock, are gone with it.
+    let again = open().unwrap();
+    let operation = OperationOptions { data: Some(again), ..OperationOptions::default() };
+    with_server(ServeOptions { operation, ..ServeOptions::default() }, async |server| {
+        let listed = server.request(Method::GET, "/snapshots").send().await.unwrap();
+        for snapshot in listed.json::<Value>().await.unwrap().as_array().unwrap() {
+            let path = format!("/templates/{}", snapshot["snapshotID"].as_str().unwrap());
+            server.request(Method::DELETE, &path).send().await.unwrap();
         }
     });
 }

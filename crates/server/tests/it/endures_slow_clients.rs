@@ -3,14 +3,19 @@
 use std::time::{Duration, Instant};
 
 use lis_server::ServeOptions;
+use model::SharedModel;
 use reqwest::Method;
 use serde_json::{Value, json};
+use testkit::{ScriptedModel, submit};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
-use crate::support::{TestServer, bash, becomes, with_server};
+use crate::{
+    answers_chats,
+    support::{TestServer, bash, becomes, with_server},
+};
 
 const SHORT: Duration = Duration::from_millis(400);
 const SOON: Duration = Duration::from_secs(15);
@@ -57,6 +62,59 @@ fn slow_heads_do_not_keep_a_connection() {
         let (ended, slowest) = tokio::join!(dripping, asking);
         assert!(ended.iter().all(|time| *time >= SHORT / 2), "{ended:?}");
         assert!(slowest < Duration::from_secs(5), "others waited {slowest:?}");
+    });
+}
+
+/// Sends the head of a request and of its body, then nothing. What it is answered, and how long that took.
+async fn withhold(server: &TestServer, head: &str, body: &str) -> (String, Duration) {
+    let begun = Instant::now();
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let request = format!("POST {head}\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = [0; 4096];
+    let read = tokio::time::timeout(SOON, stream.read(&mut answer)).await;
+    let read = read.expect("the server still listens").unwrap();
+    (String::from_utf8_lossy(&answer[..read]).into_owned(), begun.elapsed())
+}
+
+#[test]
+fn bodies_that_do_not_arrive_are_refused_on_every_route() {
+    let data = tempfile::tempdir().unwrap();
+    let model = SharedModel::new(ScriptedModel::answering(|_| submit()));
+    let options = answers_chats::options(model, &data);
+    with_server(ServeOptions { body_timeout: SHORT, ..options }, async |server| {
+        let sandbox = server.create().await;
+        let json = |path: &str| format!("{path} HTTP/1.1\r\nContent-Type: application/json");
+        let form = "HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=b";
+        let part = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\nx";
+        let own = format!("E2b-Sandbox-Id: {}\r\nX-Access-Token: {}", sandbox.id, sandbox.token);
+        let accept = "application/json, text/event-stream";
+        let octets = "HTTP/1.1\r\nContent-Type: application/octet-stream";
+        let cases = [
+            (json("/v2/sandboxes"), "{", "504"),
+            (json("/v1/episodes"), "{", "504"),
+            (json("/v1/chat/completions"), "{", "408"),
+            (format!("{}\r\nAccept: {accept}", json("/mcp")), "{", "504"),
+            (format!("{}\r\n{own}", json("/process.Process/List")), "{", "504"),
+            (format!("/v1/files {form}"), part, "408"),
+            (format!("/files?path=/tmp/a {form}\r\n{own}"), part, "504"),
+            (format!("/files?path=/tmp/b {octets}\r\n{own}"), "x", "504"),
+        ];
+        let waiting = cases.iter().map(|(head, body, _)| withhold(server, head, body));
+        let answers = futures_util::future::join_all(waiting).await;
+        for ((head, _, status), (answer, time)) in cases.iter().zip(answers) {
+            let expected = format!("HTTP/1.1 {status}");
+            assert!(answer.starts_with(&expected), "{head}: {answer}");
+            assert!(time >= SHORT, "{head}: {time:?}");
+        }
+        // Half a file is none.
+        let listed = server.request(Method::GET, "/v1/files").send().await.unwrap();
+        assert_eq!(listed.json::<Value>().await.unwrap()["data"], json!([]));
+        for path in ["/tmp/a", "/tmp/b"] {
+            let path = format!("/files?path={path}");
+            let read = server.to(&sandbox, Method::GET, &path).send().await.unwrap();
+            assert_eq!(read.status(), 404, "{path}");
+        }
     });
 }
 

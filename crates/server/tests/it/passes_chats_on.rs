@@ -10,7 +10,7 @@ use model::{Endpoint, Secret};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::{Answer, MockServer, UnusedPort, say};
+use testkit::{Answer, Fault, MockServer, UnusedPort, say};
 
 use crate::support::with_server;
 
@@ -177,6 +177,69 @@ fn what_is_passed_on_counts_toward_the_quota() {
         assert_eq!(lines(&data, 1).await[0]["usage"]["prompt_tokens"], 3);
         let (status, text) = ask("few", "mock").await;
         assert_eq!(status, 429, "{text}");
+    });
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_passed_on_as_such_and_charged() {
+    let data = tempfile::tempdir().unwrap();
+    let upstream = MockServer::answering(|received| {
+        let answer = say("Hello to all of you, my friends.").tokens(3, 9);
+        let cut = if received.body["stream"] == json!(true) { 4 } else { 5 };
+        answer.every(Duration::from_millis(5)).fault(Fault::CutAfter(cut))
+    })
+    .unwrap();
+    with_server(options(upstream.base_url(), TokenRequest::AsSent, &data), async |server| {
+        for stream in [true, false] {
+            let body = json!({
+                "model": "mock", "stream": stream, "messages": [{ "role": "user", "content": "Hi" }],
+            });
+            let request = server.request(Method::POST, "/v1/chat/completions").json(&body);
+            let mut answer = request.bearer_auth("sk-client-secret").send().await.unwrap();
+            assert_eq!(answer.status(), 200);
+            let mut text = String::new();
+            let cut = loop {
+                match answer.chunk().await {
+                    Ok(Some(piece)) => text += &String::from_utf8_lossy(&piece),
+                    Ok(None) => break false,
+                    Err(_) => break true,
+                }
+            };
+            assert!(cut && !text.is_empty() && !text.contains("[DONE]"), "{stream}: {text}");
+        }
+        let lines = lines(&data, 2).await;
+        assert!(lines.iter().all(|line| line["complete"] == json!(false)), "{lines:?}");
+        // The server goes on.
+        let models = server.request(Method::GET, "/v1/models").bearer_auth("sk-client-secret");
+        assert_eq!(models.send().await.unwrap().status(), 200);
+    });
+}
+
+#[test]
+fn a_full_disk_for_the_token_log_disturbs_no_answer() {
+    let data = tempfile::tempdir().unwrap();
+    let log = data.path().join("tokens.jsonl");
+    std::os::unix::fs::symlink("/dev/full", &log).unwrap();
+    let upstream = MockServer::answering(|_| say("Hello.").tokens(3, 2)).unwrap();
+    let quotas = Quotas { model_tokens_per_day: Some(8), ..Quotas::default() };
+    let token = Token { name: "few".into(), key: KeyHash::of(b"few"), quotas };
+    let options = options(upstream.base_url(), TokenRequest::AsSent, &data);
+    let tokens = Tokens::new(vec![token]).unwrap();
+    with_server(ServeOptions { tokens, api_key: None, ..options }, async |server| {
+        let ask = async || {
+            let body =
+                json!({ "model": "mock", "messages": [{ "role": "user", "content": "Hi" }] });
+            let request = server.request(Method::POST, "/v1/chat/completions").json(&body);
+            let answer = request.bearer_auth("few").send().await.unwrap();
+            (answer.status().as_u16(), answer.text().await.unwrap())
+        };
+        let (status, text) = ask().await;
+        assert!(status == 200 && text.contains("Hello."), "{text}");
+        std::fs::remove_file(&log).unwrap();
+        assert_eq!(ask().await.0, 200);
+        assert_eq!(lines(&data, 1).await[0]["usage"]["prompt_tokens"], 3);
+        // What could not be recorded is charged all the same.
+        assert_eq!(ask().await.0, 429);
     });
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use environment::Options;
 use reqwest::Method;
+use sandbox_testkit::setting;
 use serde_json::{Value, json};
 
 use crate::{
@@ -190,6 +191,27 @@ fn hundreds_of_sessions_are_played_at_once() {
         let is_right = |result: &Value| result["body"]["score"]["score"] == 1.0;
         assert!(scored.iter().all(is_right), "{scored:?}");
         batch(operations(json!({"operation": "close"}))).await;
+        server.has_sandboxes(0).await;
+    });
+}
+
+/// As many clients as there are sessions, each with requests of its own. With `LIS_SLOW` they are 2,000.
+#[test]
+fn far_more_sessions_than_sandboxes_are_played_at_once() {
+    let count = if setting("LIS_SLOW").is_some() { 2000 } else { 250 };
+    let max_sandboxes = count / 10;
+    let options = lis_server::ServeOptions { max_sandboxes, ..options(Options::default()) };
+    with_server(options, async |server| {
+        let step = json!({ "step": 1, "message": right_answer() });
+        let play = async || {
+            let (session, _) = server.reset("math", json!({ "wait": 600 })).await;
+            let stepped = server.expect(&format!("{session}/step"), &step, 200).await;
+            assert_eq!(stepped["done"], true, "{stepped}");
+            let scored = server.expect(&format!("{session}/score"), &json!({}), 200).await;
+            assert_eq!(scored["score"]["score"], 1.0, "{scored}");
+            server.expect(&format!("{session}/close"), &json!({}), 200).await;
+        };
+        futures_util::future::join_all((0..count).map(|_| play())).await;
         server.has_sandboxes(0).await;
     });
 }

@@ -393,3 +393,43 @@ fn episodes_have_the_limits_of_their_token_and_end_with_it() {
         assert!(text.contains("cancelled"), "{text}");
     });
 }
+
+/// Whose cost could not be counted is not played, in episodes and in chats.
+#[test]
+fn a_quota_in_dollars_needs_a_price() {
+    let key = |name: &str, dollars| Token {
+        name: name.into(),
+        key: http_server::KeyHash::of(name.as_bytes()),
+        quotas: Quotas { model_cost_per_day: dollars, ..Quotas::default() },
+    };
+    let tokens = Tokens::new(vec![key("alice", None), key("bob", Some(5.0))]).unwrap();
+    let data = tempfile::tempdir().unwrap();
+    let model = SharedModel::new(ScriptedModel::answering(|_| submit()));
+    let options = crate::answers_chats::options(model, &data);
+    with_server(ServeOptions { tokens: tokens.clone(), ..options }, async |server| {
+        let post = async |key: &str, path: &str, body: &Value| {
+            let request = server.request(Method::POST, path).header("X-API-Key", key).json(body);
+            let response = request.send().await.unwrap();
+            (response.status().as_u16(), response.json::<Value>().await.unwrap())
+        };
+        let task = json!({ "task": "x" });
+        let (status, info) = post("alice", "/v1/episodes", &task).await;
+        assert_eq!(status, 201, "{info}");
+        let path = format!("/v1/episodes/{}", info["id"].as_str().unwrap());
+        let question = json!({ "messages": [{ "role": "user", "content": "x" }] });
+        let refused = async |key: &str, path: &str, body: &Value| {
+            let (status, refused) = post(key, path, body).await;
+            assert_eq!(status, 403, "{path}: {refused}");
+            let message = refused["error"]["message"].to_string();
+            assert!(message.contains("price of `scripted` is not known"), "{path}: {message}");
+            assert!(message.contains("model_tokens_per_day"), "{path}: {message}");
+        };
+        refused("bob", "/v1/episodes", &task).await;
+        refused("bob", "/v1/chat/completions", &question).await;
+        // One that gets such a quota later continues nothing either.
+        tokens.replace(vec![key("alice", Some(5.0)), key("bob", None)]).unwrap();
+        refused("alice", &format!("{path}/resume"), &json!({})).await;
+        refused("alice", &format!("{path}/fork"), &json!({})).await;
+        assert_eq!(post("bob", "/v1/chat/completions", &question).await.0, 200);
+    });
+}

@@ -9,17 +9,23 @@ use std::{
 use lis_server::{ServeOptions, serve};
 use reqwest::{Client, Method, RequestBuilder, Response};
 use sandbox_native::NativeRuntime;
-use sandbox_testkit::Spawner;
+use sandbox_testkit::{Faulty, Spawner, setting};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot};
+use tokio_util::sync::CancellationToken;
 
-const BOUND: Duration = Duration::from_secs(120);
+/// Longest time of a test.
+fn bound() -> Duration {
+    Duration::from_secs(if setting("LIS_SLOW").is_some() { 600 } else { 120 })
+}
 
 /// A running server.
 pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
-    pub(crate) runtime: Arc<NativeRuntime>,
+    pub(crate) runtime: Arc<Faulty<NativeRuntime>>,
     pub(crate) client: Client,
+    /// Cancelled when it has ended.
+    pub(crate) ended: CancellationToken,
 }
 
 /// Runs a test with a server; skips it where there can be no sandboxes. Afterwards no sandbox is left.
@@ -33,20 +39,27 @@ pub(crate) fn with_stoppable_server(
     test: impl AsyncFnOnce(&TestServer, Box<dyn FnOnce()>),
 ) {
     let spawner = Spawner::Example("lis-server-spawner");
-    sandbox_testkit::with_runtime(spawner, BOUND, async |runtime| {
-        let runtime = Arc::new(runtime);
+    sandbox_testkit::with_runtime(spawner, bound(), async |runtime| {
+        let runtime = Arc::new(Faulty::new(runtime));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let until = async {
             let _ = stopped.await;
         };
-        let serving = tokio::spawn(serve(listener, Arc::clone(&runtime), options, until));
+        let ended = CancellationToken::new();
+        let serving = tokio::spawn({
+            let (runtime, ended) = (Arc::clone(&runtime), ended.clone().drop_guard());
+            async move {
+                let _ended = ended;
+                serve(listener, runtime, options, until).await
+            }
+        });
         // Nothing here is encrypted, but the client insists.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // The environment may name a proxy, which does not know this machine's own addresses.
         let client = Client::builder().no_proxy().build().unwrap();
-        let server = TestServer { address, runtime, client };
+        let server = TestServer { address, runtime, client, ended };
         test(&server, Box::new(move || drop(stop))).await;
         serving.await.unwrap().unwrap();
         let left = sandbox::Runtime::list(&*server.runtime).await.unwrap();
@@ -123,6 +136,15 @@ pub(crate) fn messages(mut body: &[u8]) -> Vec<Value> {
 /// A program for `/process.Process/Start`.
 pub(crate) fn bash(script: &str) -> Value {
     json!({ "process": { "cmd": "/bin/bash", "args": ["-c", script] }, "stdin": false })
+}
+
+/// Waits for a condition.
+pub(crate) async fn until(what: &str, mut is_met: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_met().await {
+        assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Waits until there are this many sandboxes.

@@ -3,21 +3,27 @@
 use std::{path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use perf::serve::{ServeLoad, Served, StubModel};
+use perf::serve::{ServeLoad, ServeProgress, ServeReport, Served, StubModel};
 use sandbox::Spec;
+use startup::Signals;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
+    net::TcpStream,
     process::{Child, Command},
 };
 
 use super::{args::PerfServeArgs, table};
-use crate::{args::sandbox::RuntimeKind, exit::Exit, runtime, settings::Settings};
+use crate::{args::sandbox::RuntimeKind, console::output, exit::Exit, runtime, settings::Settings};
 
 /// The longest time the server takes to start, and to end its sandboxes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Measures and prints.
-pub(super) async fn run(args: &PerfServeArgs, settings: &Settings) -> Result<Exit> {
+/// Measures and prints; after a signal, what was measured so far.
+pub(super) async fn run(
+    args: &PerfServeArgs,
+    settings: &Settings,
+    signals: &mut Signals,
+) -> Result<Exit> {
     let load = ServeLoad {
         count: args.count,
         rounds: args.rounds,
@@ -30,12 +36,57 @@ pub(super) async fn run(args: &PerfServeArgs, settings: &Settings) -> Result<Exi
     let model = StubModel::start().await.context("cannot start a model's server")?;
     let data = tempfile::tempdir_in(settings.writable_home()?)?;
     let runtime = runtime::start(RuntimeKind::default(), settings).await?;
+    check_descriptors(load);
     let most = args.count.max(args.chats);
     let (mut child, served) = start(args, most, model.base_url(), data.path()).await?;
     let spec = Spec { image: args.image.clone(), workdir: "/home/user".into(), ..Spec::default() };
-    let report = perf::serve::measure(&served, Arc::new(runtime), &spec, load).await;
-    stop(&mut child).await?;
-    super::print(args.json, &report?, table::serve)
+    let (mut report, mut notes) = (ServeReport::default(), Notes);
+    let runtime = Arc::new(runtime);
+    let measuring = perf::serve::measure(&served, runtime, &spec, load, &mut report, &mut notes);
+    let ended = tokio::select! {
+        ended = measuring => ended.map(|()| None),
+        exit = signals.cancelled() => Ok(Some(exit)),
+    };
+    let stopped = stop(&mut child, &served).await;
+    super::print(args.json, &report, table::serve)?;
+    let interrupted = ended?;
+    stopped?;
+    if let Some(exit) = interrupted {
+        return Ok(exit);
+    }
+    let missed = if args.assert { report.missed_targets() } else { Vec::new() };
+    for target in &missed {
+        output::note(&format!("missed: {target}"));
+    }
+    Ok(if missed.is_empty() { Exit::Done } else { Exit::Differs })
+}
+
+/// Shows how far the measurement is.
+struct Notes;
+
+impl ServeProgress for Notes {
+    fn on_line(&mut self, line: String) {
+        output::note(&line);
+    }
+}
+
+/// Descriptors of a sandbox in the process that made it, and of a connection or an episode, with some to spare.
+const PER_SANDBOX: usize = 6;
+const PER_STREAM: usize = 3;
+
+/// Warns where the limit of open files, which is raised as far as possible by now, is too low for this load.
+fn check_descriptors(load: ServeLoad) {
+    let ServeLoad { count, streams, chats, events, .. } = load;
+    let needed =
+        256 + (PER_SANDBOX * count.max(chats)).max(PER_STREAM * (streams + events + chats));
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    if limit.is_some_and(|limit| limit < needed as u64) {
+        let limit = limit.unwrap_or_default();
+        output::note(&format!(
+            "warning: up to {needed} files may be open at once, and the limit is {limit}; raise it with `ulimit -Hn \
+             {needed}` as root, or measure less"
+        ));
+    }
 }
 
 /// Starts this program as a server on a free port and waits until it listens.
@@ -87,8 +138,12 @@ fn address(line: &str) -> Option<String> {
 }
 
 /// Ends the server as Ctrl-C does, which removes its sandboxes.
-async fn stop(child: &mut Child) -> Result<()> {
-    if let Some(pid) = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid as i32)) {
+async fn stop(child: &mut Child, served: &Served) -> Result<()> {
+    let address = served.url.trim_start_matches("http://");
+    // A terminal sends Ctrl-C to both programs, and a second one would end the server before its sandboxes are gone.
+    if TcpStream::connect(address).await.is_ok()
+        && let Some(pid) = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid as i32))
+    {
         rustix::process::kill_process(pid, rustix::process::Signal::INT)?;
     }
     tokio::time::timeout(PATIENCE, child.wait())

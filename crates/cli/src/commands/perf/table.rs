@@ -5,7 +5,7 @@ use perf::{
     agent::AgentReport,
     benchmark::{BenchmarkReport, EpisodeRate},
     sandbox::{RuntimeFigures, SandboxReport, Spread},
-    serve::ServeReport,
+    serve::{ServeReport, ServerMemory, StreamFigures},
 };
 
 use super::{GradeReport, ModelReport, Official};
@@ -84,75 +84,79 @@ fn memory(per: &MemoryPerSandbox) -> String {
     )
 }
 
-/// Formats `perf serve`.
+/// Formats `perf serve`: what was measured.
 pub(super) fn serve(report: &ServeReport) -> String {
-    let ServeReport {
-        machine,
-        create,
-        in_process_create,
-        exec_ms,
-        in_process_exec_ms: here,
-        streams,
-        memory,
-        chats,
-        events,
-        episodes,
-        ..
-    } = report;
-    let mut lines = vec![
-        heading(machine),
-        format!(
+    let mut lines = vec![heading(&report.machine)];
+    if let Some(create) = &report.create {
+        lines.push(format!(
             "create {} sandboxes, {} requests at once: {:.2} s, {:.0} per second, {} errors",
             create.count, create.concurrency, create.seconds, create.per_second, create.errors
-        ),
-        format!(
-            "the same in process: {:.2} s, {:.0} per second, {} errors; over HTTP it takes {:.2}x",
-            in_process_create.seconds,
-            in_process_create.per_second,
-            in_process_create.errors,
-            report.create_ratio
-        ),
-        format!(
-            "run `echo hi` over HTTP {:.2} ({:.2}) ms, in process {:.2} ({:.2}) ms: {:.2} ms more, {:.2}x",
-            exec_ms.p50, exec_ms.p99, here.p50, here.p99, report.http_adds_ms, report.exec_ratio
-        ),
-        format!(
-            "open {} streams at once: {:.2} s, {} errors",
-            streams.count, streams.open_s, streams.errors
-        ),
-    ];
-    lines.push(match memory {
-        None => "memory of the server: unknown".into(),
-        Some(memory) => format!(
-            "memory of the server after {} sandboxes {:.1} MiB, after {} {:.1} MiB: {:.3}x",
-            create.count,
-            memory.before_kib as f64 / 1024.0,
-            memory.count,
-            memory.after_kib as f64 / 1024.0,
-            memory.ratio
-        ),
-    });
-    lines.push(format!(
-        "answer {} chats at once: {:.2} s, {:.0} per second, {} errors",
-        chats.count, chats.seconds, chats.per_second, chats.errors
-    ));
-    lines.push(format!(
-        "follow the events of episodes by {} streams at once: {:.2} s, {} errors",
-        events.count, events.open_s, events.errors
-    ));
-    lines.push(format!(
-        "play {} episodes: {:.2} s, {:.0} per second, {} errors",
-        episodes.count, episodes.seconds, episodes.per_second, episodes.errors
-    ));
-    if let Some(memory) = &episodes.memory {
-        lines.push(format!(
-            "memory of the server after a tenth of them {:.1} MiB, after all {:.1} MiB: {:.3}x",
-            memory.before_kib as f64 / 1024.0,
-            memory.after_kib as f64 / 1024.0,
-            memory.ratio
         ));
     }
+    if let (Some(here), Some(ratio)) = (&report.in_process_create, report.create_ratio) {
+        lines.push(format!(
+            "the same in process: {:.2} s, {:.0} per second, {} errors; over HTTP it takes {ratio:.2}x",
+            here.seconds, here.per_second, here.errors
+        ));
+    }
+    if let (Some(there), Some(here), Some(adds), Some(ratio)) =
+        (&report.exec_ms, &report.in_process_exec_ms, report.http_adds_ms, report.exec_ratio)
+    {
+        lines.push(format!(
+            "run `echo hi` over HTTP {:.2} ({:.2}) ms, in process {:.2} ({:.2}) ms: {adds:.2} ms more, \
+             {ratio:.2}x",
+            there.p50, there.p99, here.p50, here.p99
+        ));
+    }
+    if let Some(streams) = &report.streams {
+        let StreamFigures { count, open_s, errors } = streams;
+        lines.push(format!("open {count} streams at once: {open_s:.2} s, {errors} errors"));
+    }
+    lines.extend(report.memory.as_ref().map(|memory| grown(memory, "sandboxes")));
+    lines.extend(
+        report
+            .descriptors
+            .map(|open| format!("open files of the server: at most {open} were seen")),
+    );
+    lines.extend(served_model(report));
+    if !report.complete {
+        lines.push("interrupted: the rest was not measured".into());
+    }
     lines.join("\n")
+}
+
+/// The part of `perf serve` for which a model works.
+fn served_model(report: &ServeReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(chats) = &report.chats {
+        lines.push(format!(
+            "answer {} chats at once: {:.2} s, {:.0} per second, {} errors",
+            chats.count, chats.seconds, chats.per_second, chats.errors
+        ));
+    }
+    if let Some(StreamFigures { count, open_s, errors }) = &report.events {
+        lines.push(format!(
+            "follow the events of episodes by {count} streams at once: {open_s:.2} s, {errors} errors"
+        ));
+    }
+    if let Some(episodes) = &report.episodes {
+        lines.push(format!(
+            "play {} episodes: {:.2} s, {:.0} per second, {} errors",
+            episodes.count, episodes.seconds, episodes.per_second, episodes.errors
+        ));
+        lines.extend(episodes.memory.as_ref().map(|memory| grown(memory, "episodes")));
+    }
+    lines
+}
+
+fn grown(memory: &ServerMemory, what: &str) -> String {
+    format!(
+        "memory of the server after the first {what} {:.1} MiB, after {} {:.1} MiB: {:.3}x",
+        memory.before_kib as f64 / 1024.0,
+        memory.count,
+        memory.after_kib as f64 / 1024.0,
+        memory.ratio
+    )
 }
 
 /// Formats `perf agent`.

@@ -1,8 +1,12 @@
 //! The model behind `serve`, and where its episodes are kept.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use agent::Limits;
+use anyhow::Context;
 use clap::Args;
 use episodes::{EpisodeOptions, ServedModel, Store};
 use model::{SharedModel, ToolFormat};
@@ -100,24 +104,22 @@ impl From<ServedModelArgs> for ModelArgs {
     }
 }
 
-/// Opens the model and the directories of episodes and files. Without a model and a directory there are none.
+/// Opens the model, and episodes and files in the server's directory. Without a model there are none, except where those
+/// of this directory are to be kept.
 pub(super) async fn open(
     args: EpisodeArgs,
-    data: Option<PathBuf>,
+    data: &Path,
+    keeps_episodes: bool,
     spec: Spec,
     settings: &Settings,
 ) -> anyhow::Result<Option<(EpisodeOptions, ChatOptions)>> {
     let has_model = args.model.model.is_some();
-    if !has_model && data.is_none() {
+    if !has_model && !keeps_episodes {
         return Ok(None);
     }
-    let data = match data {
-        Some(data) => data,
-        None => settings.writable_home()?.join("server"),
-    };
     let config = settings.config(args.prompt.settings.as_deref())?;
     let prompts = prompts(&args.prompt, config.prompt_config.as_deref())?;
-    let store = store(&data)?;
+    let store = store(data)?;
     let mut limits = Limits::default();
     let mut models = Vec::new();
     let mut gateway = None;
@@ -130,7 +132,7 @@ pub(super) async fn open(
             );
             return Err(UsageError(text).into());
         }
-        gateway = args.chat.gateway(&chosen, &secrets, &data)?;
+        gateway = args.chat.gateway(&chosen, &secrets, data)?;
         limits.tokens_per_call = max_response_tokens(&chosen.location);
         let (model, context) = AnyModel::open(&chosen, secrets, settings).await?;
         chosen.context = context;
@@ -144,7 +146,7 @@ pub(super) async fn open(
         });
     }
     args.limits.apply(&mut limits);
-    let chat = chat::open(&data, gateway)?;
+    let chat = chat::open(data, gateway)?;
     let episodes = EpisodeOptions {
         spec,
         prompts,
@@ -157,17 +159,9 @@ pub(super) async fn open(
     Ok(Some((episodes, chat)))
 }
 
-/// Opens the directory of episodes, for this server alone.
-fn store(data: &std::path::Path) -> anyhow::Result<Store> {
-    Store::open(&data.join("episodes")).map_err(|error| match error {
-        episodes::Error::InUse(_) => UsageError(format!(
-            "another server is using {}; stop it, or choose another directory with --data-dir",
-            data.display()
-        ))
-        .into(),
-        error => anyhow::Error::new(error).context(format!(
-            "cannot keep episodes in {}; choose another --data-dir",
-            data.display()
-        )),
+/// Opens the directory of episodes.
+fn store(data: &Path) -> anyhow::Result<Store> {
+    Store::open(&data.join("episodes")).with_context(|| {
+        format!("cannot keep episodes in {}; choose another --data-dir", data.display())
     })
 }
