@@ -162,14 +162,16 @@ const PICTURES = {
   },
   terminal: async (page) => {
     await enter(page, '#/terminal');
+    for (const end of await page.getByRole('button', { name: /^End sandbox/ }).all()) await end.click();
+    await page.getByText('No sandbox is running').waitFor();
     await page.getByRole('button', { name: 'New sandbox' }).click();
     await page.locator('.xterm-helper-textarea').waitFor({ state: 'attached' });
-    const prompt = () => page.waitForFunction(() => /[$#] *$/.test(document.querySelector('.xterm-rows')?.textContent?.replaceAll('\u00a0', ' ').trimEnd() ?? ''));
-    await prompt();
+    const shows = (text) => page.waitForFunction((wanted) => (document.querySelector('.xterm-rows')?.textContent?.replaceAll('\u00a0', ' ') ?? '').includes(wanted), text);
+    await shows('$ ');
     await page.locator('.xterm-helper-textarea').focus();
-    for (const line of ['python3 --version', 'ls -l --color /', "printf '\\033[32mgreen\\033[0m \\033[31mred\\033[0m \\033[34mblue\\033[0m\\n'"]) {
+    for (const [line, output] of [['python3 --version', 'Python 3.'], ['ls -l --color /', ' var'], ["printf '\\033[32mgreen\\033[0m \\033[31mred\\033[0m \\033[34mblue\\033[0m\\n'", 'green red blue']]) {
       await page.keyboard.type(`${line}\n`);
-      await prompt();
+      await shows(output);
     }
   },
   attempts: async (page) => {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | success; for `sandbox run`, the command exited with 0 |
 //! | *any* | for `sandbox run`, `exec` and `shell`, the command's exit code; 128 + N if signal N ended it |
-//! | 1 | for `replay --sandbox`, a result differs |
+//! | 1 | for `replay --sandbox`, a result differs; for `perf serve --assert`, a target is missed |
 //! | 2 | invalid input |
 //! | 3 | for `run`, the model ended without submitting |
 //! | 4 | the machine or a service failed |

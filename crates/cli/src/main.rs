@@ -96,7 +96,7 @@ async fn dispatch(
             Command::Grade(args) => until_cancelled(grade::run(args), signals).await,
             Command::Data(command) => data::run(command, signals).await,
             Command::Train(command) => until_cancelled(train::run(command), signals).await,
-            Command::Perf(command) => until_cancelled(perf::run(command, settings), signals).await,
+            Command::Perf(command) => perf::run(command, settings, signals).await,
             Command::Completions(args) => completions::run(&args),
         }
     };

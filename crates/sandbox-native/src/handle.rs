@@ -1,5 +1,7 @@
 //! [`NativeSandbox`]: a running sandbox, as its owner uses it. Every operation is a request to the sandbox's PID 1.
 
+mod program;
+
 use std::{
     fs::File,
     io::{self, Read, Seek},
@@ -15,9 +17,9 @@ use sandbox::{
     Streams, Usage, Written, archive,
 };
 use tokio::{
-    sync::{Mutex, mpsc, oneshot},
+    sync::{Mutex, mpsc},
     task::JoinHandle,
-    time::sleep_until,
+    time::{sleep, sleep_until},
 };
 
 use crate::{
@@ -28,20 +30,24 @@ use crate::{
     link::{Call, Link, Numbered},
     plan::{Plan, Uppers},
     proxy::Proxy,
-    pump::{self, Collector, Terminal},
+    pump::{self, Collector},
     runtime::Shared,
     transfer::{CompleteStream, Transfer, Verdict},
     wire::{self, WirePath},
 };
 
-/// How long to wait for output after its program has ended.
-const OUTPUT_GRACE: Duration = Duration::from_millis(50);
+/// How often to ask again for a command to be started.
+const BUSY_CHECK: Duration = Duration::from_millis(5);
+
+/// How many times as long as the charge for an entry its headers can be: two paths of 4 KiB, in blocks of their own.
+const HEADERS_PER_CHARGE: u64 = 48;
 
 impl Numbered for Reply {
     fn number(&self) -> Option<u32> {
         match self {
             Self::Ready { .. } | Self::NotReady(_) | Self::Stopped(_) | Self::Diagnostic(_) => None,
-            Self::Started { id, .. }
+            Self::Busy { id }
+            | Self::Started { id, .. }
             | Self::Ended { id, .. }
             | Self::Opened { id }
             | Self::Working { id }
@@ -86,6 +92,8 @@ pub struct NativeSandbox {
 struct Command<'a> {
     call: Call<'a, Reply>,
     guard: Guard<'a>,
+    /// When it was started.
+    begun: Instant,
     /// The process id of a program.
     pid: u32,
     /// Signals for it.
@@ -132,14 +140,6 @@ fn is_machine_fault(error: &io::Error) -> bool {
     use io::ErrorKind::{OutOfMemory, QuotaExceeded, StorageFull};
     matches!(error.kind(), OutOfMemory | QuotaExceeded | StorageFull)
         || matches!(error.raw_os_error(), Some(libc::EIO | libc::EMFILE | libc::ENFILE))
-}
-
-/// A reader that closes a program's output early is not an error.
-fn unless_closed(error: io::Error) -> Result<(), Error> {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(Error::Io { what: "forwarding the program's output".into(), source: error }),
-    }
 }
 
 /// Directories prepared for a fork; removed on drop unless the fork was created.
@@ -239,29 +239,36 @@ impl NativeSandbox {
         }
     }
 
+    /// Has a command started, once processes that are stopped for a copy of their files continue.
     async fn start(
         &self,
         task: Task,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(Command<'_>, Vec<OwnedFd>), Error> {
-        let mut call = self.link.call();
-        let mut guard = Guard { link: &self.link, id: call.id, ended: false };
-        let request = Request { id: call.id, task };
-        let started = async {
-            self.link.send(&request, fds).await.map_err(|_| self.gone())?;
-            call.reply().await.ok_or_else(|| self.gone())
-        };
-        let started = self.answered("a command to start", started).await?;
-        match started {
-            (Reply::Started { pid, .. }, fds) => {
-                Ok((Command { call, guard, pid, signals: None }, fds))
+        let mut request = Request { id: 0, task };
+        loop {
+            let begun = Instant::now();
+            let mut call = self.link.call();
+            let mut guard = Guard { link: &self.link, id: call.id, ended: false };
+            request.id = call.id;
+            let started = async {
+                self.link.send(&request, fds).await.map_err(|_| self.gone())?;
+                call.reply().await.ok_or_else(|| self.gone())
+            };
+            match self.answered("a command to start", started).await? {
+                (Reply::Started { pid, .. }, fds) => {
+                    return Ok((Command { call, guard, begun, pid, signals: None }, fds));
+                }
+                (Reply::Busy { .. }, _) => guard.ended = true,
+                (Reply::Refused { error, .. }, _) => {
+                    guard.ended = true;
+                    let what = "starting a command in the sandbox".into();
+                    return Err(Error::Io { what, source: error.into() });
+                }
+                (other, _) => return Err(unexpected(&other)),
             }
-            (Reply::Refused { error, .. }, _) => {
-                guard.ended = true;
-                let what = "starting a command in the sandbox".into();
-                Err(Error::Io { what, source: error.into() })
-            }
-            (other, _) => Err(unexpected(&other)),
+            drop((call, guard));
+            sleep(BUSY_CHECK).await;
         }
     }
 
@@ -414,44 +421,6 @@ impl NativeSandbox {
     pub(crate) fn inside(&self, path: &Path) -> PathBuf {
         self.plan.workdir.join(path)
     }
-
-    async fn run_in_terminal(
-        &self,
-        command: &mut Command<'_>,
-        terminal: OwnedFd,
-        (input, output): (Input, sandbox::Output),
-        mut size: tokio::sync::watch::Receiver<sandbox::TerminalSize>,
-        deadline: Option<Instant>,
-    ) -> Result<Ending, Error> {
-        let terminal = Terminal::new(terminal).map_err(Error::io("opening the terminal"))?;
-        let mut show = std::pin::pin!(terminal.show(output));
-        let mut shown = false;
-        let talk = async {
-            let resize = async {
-                loop {
-                    let now = *size.borrow_and_update();
-                    let _ = terminal.resize(now);
-                    if size.changed().await.is_err() {
-                        return std::future::pending::<()>().await;
-                    }
-                }
-            };
-            let _ = tokio::join!(terminal.type_in(input), resize);
-        };
-        let ending = tokio::select! {
-            ending = self.ending(command, deadline) => ending,
-            _ = async {
-                let _ = show.as_mut().await;
-                shown = true;
-                std::future::pending::<()>().await
-            } => Err(self.gone()),
-            () = talk => Err(self.gone()),
-        };
-        if !shown {
-            let _ = tokio::time::timeout(OUTPUT_GRACE, show).await;
-        }
-        ending
-    }
 }
 
 /// The next signal for a program; never returns once there can be none.
@@ -492,78 +461,6 @@ pub(crate) async fn joined<T>(task: JoinHandle<io::Result<T>>) -> io::Result<T> 
     task.await.map_err(io::Error::other).and_then(|result| result)
 }
 
-impl NativeSandbox {
-    /// Runs a program, and controls it while it runs.
-    pub(crate) async fn run_program(
-        &self,
-        process: &Process,
-        streams: Streams,
-        control: Control,
-    ) -> Result<Exit, Error> {
-        process.validate()?;
-        let begun = Instant::now();
-        let deadline = process.timeout.and_then(|timeout| begun.checked_add(timeout));
-        let terminal = match &streams {
-            Streams::Terminal { size, .. } => Some(*size.borrow()),
-            Streams::Pipes { .. } => None,
-        };
-        let task = Task::Program {
-            argv: process.argv.clone(),
-            env: process.env.clone(),
-            workdir: process.workdir.as_ref().map(|dir| self.inside(dir).as_path().into()),
-            terminal,
-            user: control.user,
-        };
-        let accompany = |command: &mut Command<'_>, signals, started: Option<_>| {
-            command.signals = signals;
-            if let Some(started) = started {
-                let _ = oneshot::Sender::send(started, command.pid);
-            }
-        };
-        let (started, signals) = (control.started, control.signals);
-        let ending = match streams {
-            Streams::Terminal { input, output, size } => {
-                let (mut call, fds) = self.start(task, &[]).await?;
-                accompany(&mut call, signals, started);
-                let fd = fds.into_iter().next().ok_or_else(|| self.gone())?;
-                self.run_in_terminal(&mut call, fd, (input, output), size, deadline).await?
-            }
-            Streams::Pipes { stdin, stdout, stderr } => {
-                let (child_in, feeder) = match stdin {
-                    Some(input) => {
-                        let (reading, writing) = pipe_pair()?;
-                        (reading, Some(tokio::spawn(pump::feed(input, writing))))
-                    }
-                    None => (
-                        File::open("/dev/null").map_err(Error::io("opening /dev/null"))?.into(),
-                        None,
-                    ),
-                };
-                let (out, child_out) = pipe_pair()?;
-                let (err, child_err) = pipe_pair()?;
-                let child = [child_in.as_fd(), child_out.as_fd(), child_err.as_fd()];
-                let (mut call, _) = self.start(task, &child).await?;
-                accompany(&mut call, signals, started);
-                drop((child_in, child_out, child_err));
-                let (out_ended, ended) = oneshot::channel();
-                let out = tokio::spawn(pump::forward(out, stdout, ended));
-                let (err_ended, ended) = oneshot::channel();
-                let err = tokio::spawn(pump::forward(err, stderr, ended));
-                let ending = self.ending(&mut call, deadline).await;
-                drop((out_ended, err_ended));
-                if let Some(feeder) = feeder {
-                    feeder.abort();
-                }
-                let (out, err) = tokio::join!(joined(out), joined(err));
-                let ending = ending?;
-                out.and(err).or_else(unless_closed)?;
-                ending
-            }
-        };
-        Ok(Exit { status: ending.status, cause: ending.cause, duration: begun.elapsed() })
-    }
-}
-
 impl Sandbox for NativeSandbox {
     fn id(&self) -> &str {
         &self.plan.id
@@ -580,8 +477,8 @@ impl Sandbox for NativeSandbox {
         let mut script =
             wire::memory_file(&command.script).map_err(Error::io("storing the command"))?;
         script.rewind().map_err(Error::io("storing the command"))?;
-        let begun = Instant::now();
         let (mut call, fds) = self.start(Task::Shell, &[script.as_fd()]).await?;
+        let begun = call.begun;
         let mut fds = fds.into_iter();
         let mut collector = || {
             let fd = fds.next().ok_or_else(|| self.gone())?;
@@ -663,7 +560,8 @@ impl Sandbox for NativeSandbox {
         // Holes and hard links can make a tree far larger than the space it takes inside.
         let most = self.most();
         let progress = Progress::default();
-        let (stream, verdict) = self.incoming(reading, &progress, u64::MAX)?;
+        let streamed = most.saturating_mul(HEADERS_PER_CHARGE);
+        let (stream, verdict) = self.incoming(reading, &progress, streamed)?;
         let steps = progress.clone();
         let unpack = tokio::task::spawn_blocking(move || {
             archive::unpack(most, stream, &to, &|| steps.step())

@@ -141,6 +141,8 @@ pub(crate) enum Reply {
     Ready { relay: Option<Relay> },
     /// The sandbox could not be set up.
     NotReady(WireFailure),
+    /// No command can be started now, because all processes are stopped while their files are copied. The caller asks again.
+    Busy { id: u32 },
     /// The command runs; the packet carries its streams. `pid` is that of a program, and 0 for the shell.
     Started { id: u32, pid: u32 },
     /// The command ended.
@@ -370,6 +372,13 @@ impl<'a> Server<'a> {
     fn handle(&mut self, request: Request, fds: Vec<OwnedFd>) -> io::Result<()> {
         let id = request.id;
         match request.task {
+            // A command would not be stopped as the others are, and could let them continue.
+            Task::Shell | Task::Program { .. } if self.workers.is_paused() => {
+                self.refuse(id, &io::Error::other("the sandbox is paused"))
+            }
+            Task::Shell | Task::Program { .. } if self.workers.is_copying() => {
+                self.reply(&Reply::Busy { id }, &[])
+            }
             Task::Shell => {
                 let counts_before = self.begin_command();
                 let started = self.shell.start(id, fds, &self.init, counts_before);

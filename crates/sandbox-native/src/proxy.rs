@@ -17,6 +17,7 @@ mod pipe;
 mod policy;
 mod rate;
 mod refusals;
+mod share;
 mod socks;
 mod upstream;
 
@@ -33,7 +34,6 @@ use sandbox::{HostPattern, RefusedConnections};
 use tokio::{
     io::Interest,
     net::{TcpListener, TcpStream, UdpSocket},
-    sync::{OwnedSemaphorePermit, Semaphore},
     task::{AbortHandle, JoinSet},
     time::timeout,
 };
@@ -42,6 +42,7 @@ pub use self::upstream::{HostNetwork, Pending, Upstream};
 use self::{
     pipe::pipe,
     policy::{Lookup, Policy, Refusal, Rules},
+    share::Pool,
 };
 
 /// Most concurrent connections of one sandbox.
@@ -55,42 +56,11 @@ const CLOSED_CHECK: Duration = Duration::from_millis(200);
 
 /// Connections of all sandboxes at once: each takes two descriptors of this process, which needs others for files and
 /// sandboxes.
-static ALL_CONNECTIONS: LazyLock<ConnectionPool> = LazyLock::new(|| {
+static ALL_CONNECTIONS: LazyLock<Pool> = LazyLock::new(|| {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    ConnectionPool::new((descriptors / 8).clamp(64, 8192) as usize)
+    // The limit may change, the pool does not.
+    Pool::new((descriptors / 8).clamp(64, 8192) as usize)
 });
-
-struct ConnectionPool {
-    /// Of all permits, whether or not they are taken. The limit on descriptors may change, the pool does not.
-    number: usize,
-    permits: Arc<Semaphore>,
-}
-
-/// The part of the free permits that one sandbox may have: the fewer are left, the fewer it gets. Otherwise a few dozen
-/// sandboxes that keep their connections would leave none to the others.
-const SHARE_OF_FREE: usize = 8;
-/// How often to look for a free permit.
-const PERMIT_CHECK: Duration = Duration::from_millis(20);
-
-impl ConnectionPool {
-    fn new(number: usize) -> Self {
-        Self { number, permits: Arc::new(Semaphore::new(number)) }
-    }
-
-    /// Waits for a permit for a sandbox that has so many connections, this one included. Its first one needs only a free
-    /// permit.
-    async fn permit(&self, connections: usize) -> OwnedSemaphorePermit {
-        loop {
-            let share = (self.permits.available_permits() / SHARE_OF_FREE).max(1);
-            if connections <= share
-                && let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned()
-            {
-                return permit;
-            }
-            tokio::time::sleep(PERMIT_CHECK).await;
-        }
-    }
-}
 
 /// A sandbox's proxy, which serves until it is dropped.
 pub(crate) struct Proxy {
@@ -203,7 +173,7 @@ async fn accept(listener: TcpListener, service: Service, policy: Arc<Policy>) {
                 if let Some(rate) = &policy.connections {
                     rate.wait().await;
                 }
-                let share = ALL_CONNECTIONS.permit(policy.connections_now()).await;
+                let share = policy.share_of_connections.permit().await;
                 let policy = Arc::clone(&policy);
                 connections.spawn(async move {
                     let _ = serve(client, service, &policy).await;
@@ -287,26 +257,6 @@ async fn relay(mut client: TcpStream, policy: &Policy) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Sandboxes that take all they get, and keep it, leave something to those that come later.
-    #[tokio::test]
-    async fn greedy_sandboxes_leave_connections_to_others() {
-        let pool = ConnectionPool::new(1024);
-        let mut kept = Vec::new();
-        for _ in 0..32 {
-            for connections in 1..=MAX_CONNECTIONS {
-                match timeout(PERMIT_CHECK, pool.permit(connections)).await {
-                    Ok(permit) => kept.push(permit),
-                    Err(_) => break,
-                }
-            }
-        }
-        assert!(kept.len() > pool.number / 2, "{}", kept.len());
-        assert!(timeout(PERMIT_CHECK, pool.permit(2)).await.is_ok(), "{}", kept.len());
-        // What ends is free again.
-        kept.clear();
-        assert!(timeout(PERMIT_CHECK, pool.permit(64)).await.is_ok());
-    }
 
     /// A client that is gone while its server is being reached gives its place to others.
     #[tokio::test]

@@ -178,6 +178,41 @@ fn a_stream_that_breaks_off_leaves_nothing() {
     assert_eq!(fs::read_dir(to.path().join("dest")).unwrap().count(), 2);
 }
 
+/// Entries without content take space as well: on the host each has a name and an inode, and a long target a block.
+#[test]
+fn entries_without_content_reach_the_limit() {
+    use tar::EntryType::{Directory, Regular, Symlink};
+    let most = 1 << 20;
+    let long = "x".repeat(90);
+    type Add = fn(&mut tar::Builder<Vec<u8>>, &str, &str);
+    // What is added, and how many of them take more than the limit.
+    let kinds: [(Add, u64); 6] = [
+        (|b, name, _| raw(b, name.as_bytes(), Regular, b""), most / 256),
+        (|b, name, _| raw(b, name.as_bytes(), Regular, b"x"), most / 4352),
+        (|b, name, long| link(b, name, long, Symlink), most / 4352),
+        (|b, name, _| raw(b, name.as_bytes(), Directory, b""), most / 4352),
+        // Directories that have no entry of their own, and entries that are not unpacked.
+        (
+            |b, name, _| raw(b, format!("{name}/d/f").as_bytes(), Regular, b""),
+            most / (2 * 4352 + 256),
+        ),
+        (|b, name, _| raw(b, name.as_bytes(), tar::EntryType::Fifo, b""), most / 256),
+    ];
+    for (kind, (add, enough)) in kinds.into_iter().enumerate() {
+        for (count, fits) in [(enough / 2, true), (enough, false)] {
+            let mut b = tar::Builder::new(Vec::new());
+            raw(&mut b, b"t", Directory, b"");
+            (0..count).for_each(|i| add(&mut b, &format!("t/{i}"), &long));
+            let stream = b.into_inner().unwrap();
+            let to = tempfile::tempdir().unwrap();
+            let dest = to.path().join("dest");
+            let unpacked = super::unpack(most, stream.as_slice(), &dest, &|| Ok(()));
+            assert_eq!(unpacked.is_ok(), fits, "{kind}: {count}: {unpacked:?}");
+            assert_eq!(dest.exists(), fits, "{kind}: {count}");
+        }
+    }
+}
+
 #[test]
 fn an_empty_stream_creates_no_directories() {
     let to = tempfile::tempdir().unwrap();
@@ -292,6 +327,42 @@ fn a_hostile_tree_is_packed_without_what_cannot_be() {
     let got = unpack(&stream, &to.path().join("got")).unwrap();
     assert_eq!((got.files, got.skipped_count()), (1, 0));
     assert!(to.path().join("got").join("d/".repeat(MAX_DEPTH)).is_dir());
+}
+
+/// What takes the place of a file after it was looked at is left out; the rest is copied.
+#[test]
+fn a_file_that_becomes_a_pipe_or_socket_is_left_out() {
+    let pipe = |path: &Path| {
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, path, mode).unwrap();
+    };
+    let socket = |path: &Path| drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+    let kinds: [&dyn Fn(&Path); 2] = [&pipe, &socket];
+    for replace in kinds {
+        let from = tempfile::tempdir().unwrap();
+        for name in ["changing", "kept"] {
+            fs::write(from.path().join(name), "x").unwrap();
+        }
+        let steps = std::cell::Cell::new(0);
+        let on_step = || {
+            steps.set(steps.get() + 1);
+            // The directory, its two names, and then the first entry, whose kind is known by now.
+            if steps.get() == 4 {
+                let changing = from.path().join("changing");
+                fs::remove_file(&changing).unwrap();
+                replace(&changing);
+            }
+            Ok(())
+        };
+        let mut stream = Vec::new();
+        let report =
+            pack_sandbox(&[], from.path(), Path::new("copied"), &mut stream, &on_step).unwrap();
+        assert_eq!((report.files, report.skipped.len()), (1, 1), "{report:?}");
+        assert_eq!(report.skipped[0].why, "it changed meanwhile");
+        let to = tempfile::tempdir().unwrap();
+        unpack(&stream, &to.path().join("got")).unwrap();
+        assert_eq!(fs::read_to_string(to.path().join("got/kept")).unwrap(), "x");
+    }
 }
 
 /// A log that is emptied while it is copied does not keep the rest from being copied, and the report names it.

@@ -65,7 +65,8 @@ function themeOf(el: HTMLElement): ITheme {
     palette[name] = color;
     palette[`bright${name[0]?.toUpperCase()}${name.slice(1)}` as 'brightRed'] = color;
   });
-  return { background, foreground, cursor: foreground, selectionBackground: 'rgba(60, 140, 130, 0.4)', ...palette };
+  // Black is mostly written on other colors; where it is not, the ratio of contrast lightens it.
+  return { background, foreground, cursor: foreground, selectionBackground: 'rgba(60, 140, 130, 0.4)', ...palette, black: '#14181c' };
 }
 
 function colorOf(el: HTMLElement, style: string): string {

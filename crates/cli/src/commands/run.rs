@@ -9,10 +9,11 @@ mod record;
 mod resume;
 mod seal;
 mod settings;
+mod signed_events;
 mod summary;
 mod task;
 
-use std::{fs::File, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use agent::{Episode, Journal, Opening, Prompts};
 use anyhow::Context;
@@ -30,7 +31,11 @@ pub(crate) use self::{
     settings::{Compact, FOREVER, max_response_tokens, prompts, readable, vision},
 };
 use self::{
-    owners::Owner, record::Recorder, resume::EarlierProcess, settings::RunSettings,
+    owners::Owner,
+    record::Recorder,
+    resume::EarlierProcess,
+    settings::RunSettings,
+    signed_events::{Chain, SignedEvents},
     summary::Summary,
 };
 use crate::{
@@ -90,10 +95,10 @@ pub(crate) async fn run(
     };
     let (runtime, model, context, sandbox, start) = opened.inspect_err(|_| run.discard())?;
     run.settings.model.context = context;
-    let (file, image) = (run.events.try_clone()?, run.start.image());
+    let image = run.start.image();
     let owner = Owner::new(settings.home()?, run.dir.path());
     let name = run.image_prefix.clone();
-    let recorder = Recorder::new(file, &console, &runtime, name, owner, image)?;
+    let recorder = Recorder::new(&run.events, &console, &runtime, name, owner, image);
     if let Some(settings) = run.reconfigured.clone() {
         recorder.record(Event::Reconfigured { settings })?;
     }
@@ -260,7 +265,7 @@ pub(crate) struct PreparedRun {
     pub(crate) record: Value,
     pub(crate) secrets: Secrets,
     pub(crate) dir: RunDir,
-    pub(crate) events: File,
+    pub(crate) events: SignedEvents,
     pub(crate) start: Start,
     /// How the run is shown.
     pub(crate) mode: Mode,
@@ -306,10 +311,11 @@ impl PreparedRun {
         let seal = seal(settings)?;
         seal.sign(&mut record);
         let dir = RunDir::create(&output)?;
-        let events = dir.open_events()?;
+        let image_prefix = seal.image_prefix(&record) + &dir.image_name();
+        let events = SignedEvents::new(dir.open_events()?, Some(Chain::new(seal)))?;
         Ok(Self {
             settings: run,
-            image_prefix: seal.image_prefix(&record) + &dir.image_name(),
+            image_prefix,
             record,
             secrets,
             dir,

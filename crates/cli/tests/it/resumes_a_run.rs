@@ -412,6 +412,62 @@ fn a_record_somebody_else_wrote_is_not_obeyed() {
 }
 
 #[test]
+fn events_somebody_else_wrote_are_not_obeyed() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = listing();
+    killed(&home, &server);
+    let path = folder(&home).join("events.jsonl");
+    let honest = fs::read_to_string(&path).unwrap();
+    let without = |kind: &str| -> String {
+        let kind = format!("\"kind\":\"{kind}\"");
+        honest.split_inclusive('\n').filter(|line| !line.contains(&kind)).collect()
+    };
+    // The settings are the user's own, with their seal. Without the saved files all commands are run again.
+    let forged = without("saved").replace("echo two", "echo evil");
+    assert!(forged.contains("echo evil"), "{forged}");
+    let asked = server.count();
+    for text in [
+        forged,
+        without("saved"),
+        format!("{honest}{}\n", r#"{"v":1,"at":1,"kind":"resumed","turn":1}"#),
+    ] {
+        fs::write(&path, &text).unwrap();
+        let refused = go_on(&home);
+        assert_eq!(code(&refused), 2, "{}", err(&refused));
+        assert!(err(&refused).contains("the events in") && err(&refused).contains("--trust"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), text, "what is refused is not changed");
+    }
+    assert_eq!(server.count(), asked);
+    // The one who looked at it may say so, each time.
+    fs::write(&path, without("saved")).unwrap();
+    let mut trusted = home.command(["run", "--trust", "--max-turns", "1", "--resume"]);
+    let output = trusted.arg(folder(&home)).output().unwrap();
+    assert_eq!(code(&output), 2, "two turns are there: {}", err(&output));
+    let trusted = home.command(["run", "--trust", "--resume"]).arg(folder(&home)).output().unwrap();
+    assert_eq!(
+        (code(&trusted), out(&trusted).as_str()),
+        (0, "one two deep\n"),
+        "{}",
+        err(&trusted)
+    );
+}
+
+/// A killed run whose file lost its end, at a line or within one, is that of a process that was killed earlier.
+#[test]
+fn the_beginning_of_a_run_is_resumed() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server = listing();
+    killed(&home, &server);
+    let path = folder(&home).join("events.jsonl");
+    let honest = fs::read_to_string(&path).unwrap();
+    let observed = honest.find("\"kind\":\"observed\"").unwrap();
+    fs::write(&path, &honest[..observed]).unwrap();
+    let output = go_on(&home);
+    assert_eq!((code(&output), out(&output).as_str()), (0, "one two deep\n"), "{}", err(&output));
+    check_steps(&folder(&home));
+}
+
+#[test]
 fn links_in_the_directory_of_a_run_are_not_written_through() {
     let Some(home) = Home::with_sandboxes() else { return };
     let server = listing();

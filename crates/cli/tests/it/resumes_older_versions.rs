@@ -51,13 +51,17 @@ fn model() -> MockServer {
     MockServer::answering(turn).unwrap()
 }
 
+/// That version signed the settings and not the events.
 #[test]
-fn a_killed_run_resumes_with_its_old_signature() {
+fn a_killed_run_resumes_with_its_old_signature_once_it_is_trusted() {
     let Some(home) = Home::with_sandboxes() else { return };
     let (old, server) = (old_files(&home), model());
     let mut command = home.command(["run", "--resume"]);
     command.arg(old.join("killed")).args(["--base-url", &server.base_url()]);
-    let output = command.output().unwrap();
+    let refused = command.output().unwrap();
+    assert_eq!((code(&refused), server.count()), (2, 0), "{}", err(&refused));
+    assert!(err(&refused).contains("a version that did not sign them"), "{}", err(&refused));
+    let output = command.arg("--trust").output().unwrap();
     assert_eq!((code(&output), out(&output).as_str()), (0, "42\n"), "{}", err(&output));
     assert_eq!(json(&old.join("killed/run.json"))["outcome"], "submitted");
     // The image with its files belonged to another machine: the recorded commands are run again.

@@ -89,13 +89,18 @@ impl Evaluation<'_> {
             file("tests.diff", &ended(test_patch)),
             file("setup.sh", self.setup),
             file("tests.sh", self.command),
-            file("run.sh", &self.script()),
+            file("run.sh", &self.script(diff)),
         ]
     }
 
-    fn script(&self) -> String {
+    fn script(&self, diff: &str) -> String {
         let repository = shell_quoted(&self.repository.to_string_lossy());
         let marker = self.marker;
+        // GNU patch takes what git finds a little wrong. Only a unified diff: others can have commands.
+        let lenient = match may_enter_git(diff) {
+            true => "false",
+            false => "patch --batch --unified --fuzz=5 -p1 -i \"$change\"",
+        };
         // The test patch is first applied without the model's, which also tells the names of its files: if it fails
         // afterwards, the model's patch is the reason. Git prints the names, old and new ones.
         // All is in a function, so that bash has read the whole script before tests can change the file.
@@ -111,8 +116,8 @@ impl Evaluation<'_> {
              g apply --cached --whitespace=nowarn {DIR}/tests.diff || exit 91; fi\n\
              g diff --cached --name-only --no-renames -z HEAD > {DIR}/names || exit 91\n\
              unset GIT_INDEX_FILE\n\
-             if ! g apply --whitespace=nowarn {DIR}/change.diff && \
-             ! patch --batch --fuzz=5 -p1 -i {DIR}/change.diff; then\n\
+             change={DIR}/change.diff\n\
+             if ! g apply --whitespace=nowarn \"$change\" && ! {lenient}; then\n\
              echo '{marker} unfit'; exit 0\n\
              fi\n\
              while IFS= read -r -d '' file; do\n\
@@ -130,6 +135,40 @@ impl Evaluation<'_> {
              main; exit 0\n"
         )
     }
+}
+
+/// Whether GNU patch, unlike git, could write to the repository's own directory for this patch, where settings decide what
+/// git runs: the patch names a path there, or makes a link that could lead there.
+fn may_enter_git(diff: &str) -> bool {
+    const NAMES: [&str; 7] = ["---", "+++", "***", "Index:", "diff", "rename", "copy"];
+    diff.lines().any(|line| {
+        // Headers may be indented, and quoted as in mails.
+        let mut line = line.trim_start_matches([' ', '\t', 'X']);
+        while let Some(quoted) = line.strip_prefix("- ") {
+            line = quoted;
+        }
+        let names = |line: &str| {
+            let words = line.split(['/', '"', '\'', ' ', '\t', '\r']);
+            words.into_iter().any(|word| word.eq_ignore_ascii_case(".git"))
+        };
+        NAMES.iter().any(|name| line.starts_with(name)) && names(&without_escapes(line))
+            || ["new ", "index "].iter().any(|mode| line.starts_with(mode))
+                && line.contains("120000")
+    })
+}
+
+/// A line with the octal escapes of quoted names resolved, as far as they are ASCII.
+fn without_escapes(line: &str) -> String {
+    let mut parts = line.split('\\');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match digits {
+            Some(code) => text.extend([char::from(code)].into_iter().chain(part[3..].chars())),
+            None => text.extend(['\\'].into_iter().chain(part.chars())),
+        }
+    }
+    text
 }
 
 /// Text as one literal shell word.

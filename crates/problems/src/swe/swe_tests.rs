@@ -316,6 +316,39 @@ fn hostile_names_stay_out_of_scripts() {
     assert_eq!(script::shell_quoted("a'; rm -rf /"), r"'a'\''; rm -rf /'");
 }
 
+#[test]
+fn a_patch_that_may_enter_the_directory_of_git_is_left_to_git() {
+    let row = problem(json!({"test_command": "pytest -rA"}));
+    let is_left = |diff: &str| {
+        let Grading::InSandbox(check) = grading_of(&row, diff) else { panic!("{diff:?}") };
+        let run = check.files.iter().find(|(file, _)| file.ends_with("run.sh")).unwrap();
+        !String::from_utf8(run.1.to_vec()).unwrap().contains("patch --batch")
+    };
+    for diff in [
+        "--- a/.git/config\n+++ b/.git/config\n",
+        "--- /dev/null\t2020\n+++ b/sub/.git/hooks/x\t2020\r\n",
+        "--- /dev/null\n+++ \"b/\\056git/config\"\n",
+        "--- /dev/null\n+++ \"b/.\\147\\151\\164/config\"\n",
+        "   Index: .GIT/config\n",
+        "X\t*** .git/config\n",
+        "- - --- .git/config\n",
+        "diff --git a/x b/.git\nrename from x\nrename to .git\n",
+        "diff --git a/x b/x\ncopy to .git/config\n",
+        "diff --git a/d b/d\nnew file mode 120000\n",
+        "diff --git a/d b/d\nnew mode 120000\n",
+        "diff --git a/d b/d\nindex 1..2 120000\n",
+    ] {
+        assert!(is_left(diff), "{diff:?}");
+    }
+    for diff in [
+        "--- a/.gitignore\n+++ b/.gitignore\n@@ -1 +1 @@\n-x\n+.git/\n",
+        "diff --git a/my.git/x b/my.git/x\nnew file mode 100644\n",
+        "--- a/\\.py\n+++ b/é\\9.py\n+# see .git/config\n",
+    ] {
+        assert!(!is_left(diff), "{diff:?}");
+    }
+}
+
 proptest::proptest! {
     #[test]
     fn any_log_is_read(text in "(PASSED |FAILED |== short test summary info ==|test_a \\(b.C\\)| ... |ok|\n|Ran 9 |\u{1b}\\[|:|é){0,40}") {

@@ -157,6 +157,37 @@ fn a_change_does_not_choose_to_stay_ungraded() {
     });
 }
 
+/// GNU patch, which applies what git finds a little wrong, does not let a change into `.git`, whose settings name programs.
+#[test]
+fn a_change_does_not_reach_git_s_own_files() {
+    let hunk = "@@ -6 +6 @@\n-        self.assertEqual(m.VALUE, 1)\n";
+    let named = "--- a/tests/test_old.py\n+++ b/tests/test_old.py\n";
+    let tests = format!("{named}{hunk}+        self.assertEqual(m.VALUE, 2)\n");
+    // Written back from the repository, which runs the program of the attribute.
+    let attribute = "--- /dev/null\n+++ b/.gitattributes\n@@ -0,0 +1 @@\n+*.py filter=x\n";
+    let rewritten = format!("{attribute}{named}{hunk}+        pass\n");
+    let program =
+        "@@ -1 +1,3 @@\n+[filter \"x\"]\n+\tsmudge = \"echo VALUE = 2 > m.py; cat\"\n [core]\n";
+    let link = "diff --git a/d b/d\nnew file mode 120000\n--- /dev/null\n+++ b/d\n@@ -0,0 +1 @@\n+.git\n\\ No newline at end of file\n";
+    with_runtime(|runtime| async move {
+        let (task, _) = loaded(&example("repository"));
+        let problem = faulty("test_m (tests.test_old.T)", &tests);
+        let grade =
+            async |change: &str| graded(&runtime, &check(&task, &problem, change)).await.unwrap();
+        for change in [
+            format!("--- a/.git/config\n+++ b/.git/config\n{program}{rewritten}"),
+            format!("--- \"a/\\056git/config\"\n+++ \"b/\\056git/config\"\n{program}{rewritten}"),
+            format!("{link}--- a/d/config\n+++ b/d/config\n{program}{rewritten}"),
+        ] {
+            let grade = grade(&change).await;
+            assert_eq!(grade.details["why"], "the change does not apply", "{change}");
+        }
+        let inexact = MENDED.replace("@@ -1 +1 @@", "@@ -1,2 +1,2 @@") + " # is gone\n";
+        let grade = grade(&inexact).await;
+        assert_eq!(grade.score, 1.0, "{}", grade.details);
+    });
+}
+
 #[test]
 fn a_long_log_is_read_from_its_beginning() {
     with_runtime(|runtime| async move {

@@ -96,10 +96,19 @@ impl Workers {
         self.running.iter().map(|(pid, ..)| *pid).collect()
     }
 
+    /// Whether all other processes are stopped until the caller lets them continue.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Whether all other processes are stopped until a worker has copied their files.
+    pub(crate) fn is_copying(&self) -> bool {
+        self.running.iter().any(|(.., others)| *others == OtherProcesses::Pause)
+    }
+
     /// How to stop processes while others are killed. Those that are paused do not continue then.
     pub(crate) fn stopping(&self) -> Stopping<'_> {
-        let pauses = |(.., others): &(i32, u32, OtherProcesses)| *others == OtherProcesses::Pause;
-        let afterwards = match self.paused || self.running.iter().any(pauses) {
+        let afterwards = match self.is_paused() || self.is_copying() {
             true => Afterwards::StayStopped,
             false => Afterwards::Continue,
         };

@@ -23,6 +23,8 @@ use crate::sys;
 
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(200);
+/// Processes that those which got SIGTERM may start to clean up. More are a fork bomb, which is not waited for.
+const MAX_NEW: usize = 32;
 /// How long processes that are about to be killed may take to stop.
 const SHORT_STOP: Duration = Duration::from_millis(20);
 
@@ -309,7 +311,7 @@ pub(crate) enum Afterwards {
     StayStopped,
 }
 
-/// Kills these processes: first SIGTERM, then, after [`GRACE`], SIGKILL.
+/// Kills these processes: first SIGTERM, then, after [`GRACE`] or once more than [`MAX_NEW`] have appeared, SIGKILL.
 pub(crate) fn kill(scope: Scope<'_>, stopping: Stopping<'_>) {
     // Those that have ended are reaped here, because their ends mean nothing any more. The ends of others are handled
     // elsewhere.
@@ -320,9 +322,16 @@ pub(crate) fn kill(scope: Scope<'_>, stopping: Stopping<'_>) {
         reap(&killed);
         found
     };
-    signal(&find(), Signal::TERM);
+    let asked = find();
+    signal(&asked, Signal::TERM);
     let deadline = Instant::now() + GRACE;
-    while Instant::now() < deadline && !find().is_empty() {
+    let mut seen: HashSet<i32> = asked.iter().copied().collect();
+    while Instant::now() < deadline && seen.len() <= asked.len() + MAX_NEW {
+        let found = find();
+        if found.is_empty() {
+            break;
+        }
+        seen.extend(found);
         sleep(Duration::from_millis(2));
     }
     // Stopped all at once: a process that keeps forking and exiting might otherwise never be seen in time.

@@ -3,7 +3,7 @@
 use std::io;
 
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     time::timeout,
 };
@@ -36,13 +36,19 @@ pub(super) async fn serve(mut client: TcpStream, policy: &Policy) -> io::Result<
 }
 
 /// Reads up to the empty line; returns the head and what was read after it.
-async fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+async fn read_head(
+    client: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+    const END: &[u8; 4] = b"\r\n\r\n";
     let mut bytes = Vec::with_capacity(1024);
+    // What was searched is not searched again: a client may send byte by byte.
+    let mut searched = 0;
     loop {
-        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
-            let rest = bytes.split_off(end + 4);
+        if let Some(at) = bytes[searched..].windows(END.len()).position(|four| four == END) {
+            let rest = bytes.split_off(searched + at + END.len());
             return Ok(Some((bytes, rest)));
         }
+        searched = bytes.len().saturating_sub(END.len() - 1);
         if bytes.len() > MAX_HEAD || client.read_buf(&mut bytes).await? == 0 {
             return Ok(None);
         }
@@ -271,6 +277,43 @@ mod tests {
         assert!(
             !head.contains("evil") && !head.contains("Proxy") && head.ends_with("X: y\r\n\r\n")
         );
+    }
+
+    /// Gives the bytes one at a time.
+    struct ByteByByte<'a>(&'a [u8]);
+
+    impl AsyncRead for ByteByByte<'_> {
+        fn poll_read(
+            mut self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            buffer: &mut tokio::io::ReadBuf<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            if let Some((first, rest)) = self.0.split_first() {
+                buffer.put_slice(&[*first]);
+                self.0 = rest;
+            }
+            std::task::Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_head_that_arrives_byte_by_byte_takes_little_time() {
+        let long =
+            format!("GET http://a/ HTTP/1.1\r\nX: {}\r\n\r\nrest", "x".repeat(MAX_HEAD - 100));
+        let begun = std::time::Instant::now();
+        let mut client = ByteByByte(long.as_bytes());
+        let (head, rest) = read_head(&mut client).await.unwrap().unwrap();
+        assert_eq!(
+            (head.len(), rest.as_slice(), client.0),
+            (long.len() - 4, &b""[..], &b"rest"[..])
+        );
+        // Without an end it is given up.
+        let endless = vec![b'x'; 2 * MAX_HEAD];
+        assert!(read_head(&mut ByteByByte(&endless)).await.unwrap().is_none());
+        // In all at once, what follows is returned as well.
+        let (_, rest) = read_head(&mut long.as_bytes()).await.unwrap().unwrap();
+        assert_eq!(rest, b"rest");
+        assert!(begun.elapsed() < std::time::Duration::from_secs(1), "{:?}", begun.elapsed());
     }
 
     proptest! {

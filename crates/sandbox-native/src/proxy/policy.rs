@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     io,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -17,11 +17,15 @@ use super::{
     on_link,
     rate::Rate,
     refusals::Refusals,
+    share::{Pool, Share},
     upstream::Upstream,
 };
 
 /// Lookups of one sandbox at once.
 const MAX_LOOKUPS: usize = 8;
+/// Lookups of all sandboxes at once. Each takes one of the 512 threads that also serve files for the caller, for as long as the
+/// host's resolver waits for an answer.
+static ALL_LOOKUPS: LazyLock<Pool> = LazyLock::new(|| Pool::new(256));
 /// New connections of one sandbox in a second.
 const CONNECTIONS_PER_SECOND: u32 = 200;
 /// Questions of one sandbox to its resolver in a second.
@@ -51,14 +55,14 @@ pub(super) struct Policy {
     pub(super) upstream: Arc<dyn Upstream>,
     pub(super) refusals: Refusals,
     pub(super) permits: Arc<Semaphore>,
-    /// Of all permits, whether or not they are taken.
-    most: usize,
+    pub(super) share_of_connections: Share,
     /// How often a connection may be made.
     pub(super) connections: Option<Rate>,
     pub(super) queries: Rate,
     /// How long a connection may be silent.
     pub(super) idle: Option<Duration>,
     lookups: Arc<Semaphore>,
+    share_of_lookups: Arc<Share>,
     names: Mutex<HashMap<String, (Instant, Lookup)>>,
 }
 
@@ -85,24 +89,20 @@ impl Policy {
     pub(super) fn new(rules: Rules, upstream: Arc<dyn Upstream>) -> Self {
         let public = matches!(rules, Rules::Public);
         // One sandbox never has more than a quarter of what all have.
-        let share = (ALL_CONNECTIONS.number / 4).min(MAX_CONNECTIONS);
+        let most = (ALL_CONNECTIONS.number / 4).min(MAX_CONNECTIONS);
         Self {
             idle: public.then_some(IDLE),
             rules,
             upstream,
             refusals: Refusals::default(),
-            permits: Arc::new(Semaphore::new(share)),
-            most: share,
+            permits: Arc::new(Semaphore::new(most)),
+            share_of_connections: ALL_CONNECTIONS.share(),
             connections: public.then(|| Rate::new(CONNECTIONS_PER_SECOND)),
             queries: Rate::new(QUERIES_PER_SECOND),
             lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+            share_of_lookups: Arc::new(ALL_LOOKUPS.share()),
             names: Mutex::default(),
         }
-    }
-
-    /// The connections of the sandbox, those that wait for a permit of all sandboxes included.
-    pub(super) fn connections_now(&self) -> usize {
-        self.most.saturating_sub(self.permits.available_permits())
     }
 
     /// Whether the proxy's port also speaks SOCKS.
@@ -223,15 +223,16 @@ impl Policy {
         (at.elapsed() < keep).then(|| result.clone())
     }
 
-    /// Resolves a name in bounded time. A lookup that takes longer keeps its permit until it has ended.
+    /// Resolves a name in bounded time. A lookup that takes longer keeps its permits until it has ended.
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         let (upstream, lookups) = (Arc::clone(&self.upstream), Arc::clone(&self.lookups));
-        let name = name.to_owned();
+        let (name, share) = (name.to_owned(), Arc::clone(&self.share_of_lookups));
         let looking = async move {
-            let permit = lookups.acquire_owned().await.map_err(io::Error::other)?;
+            let own = lookups.acquire_owned().await.map_err(io::Error::other)?;
+            let permits = (own, share.permit().await);
             let lookup = tokio::spawn(async move {
                 let found = upstream.resolve(&name).await;
-                drop(permit);
+                drop(permits);
                 found
             });
             lookup.await.map_err(io::Error::other)?
@@ -302,6 +303,49 @@ mod tests {
         fn has_ipv6(&self) -> bool {
             false
         }
+    }
+
+    /// Names of dead servers are looked up for as long as the host's resolver takes.
+    #[derive(Debug)]
+    struct DeadServers;
+
+    impl Upstream for DeadServers {
+        fn resolve<'a>(&'a self, name: &'a str) -> Pending<'a, Vec<IpAddr>> {
+            Box::pin(async move {
+                match name.starts_with("dead") {
+                    true => std::future::pending().await,
+                    false => Ok(vec![Ipv4Addr::new(8, 8, 8, 8).into()]),
+                }
+            })
+        }
+
+        fn connect(&self, _address: SocketAddr) -> Pending<'_, TcpStream> {
+            Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })
+        }
+
+        fn has_ipv6(&self) -> bool {
+            false
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_of_dead_servers_delay_their_own_sandbox_alone() {
+        let policy = || Arc::new(Policy::new(Rules::Public, Arc::new(DeadServers)));
+        let begun = Instant::now();
+        for _ in 0..32 {
+            let greedy = policy();
+            for number in 0..2 * MAX_LOOKUPS {
+                let greedy = Arc::clone(&greedy);
+                tokio::spawn(
+                    async move { greedy.lookup(&format!("dead{number}.example.com")).await },
+                );
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let other = policy();
+        let (one, two) = tokio::join!(other.lookup("a.example.com"), other.lookup("b.example.com"));
+        assert!(matches!((&one, &two), (Lookup::Found(_), Lookup::Found(_))), "{one:?} {two:?}");
+        assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
     }
 
     #[test]

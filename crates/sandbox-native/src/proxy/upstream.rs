@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
 };
 
-use tokio::{net::TcpStream, sync::Semaphore};
+use tokio::net::TcpStream;
 
 use super::address;
 use crate::sys;
@@ -32,20 +32,11 @@ pub trait Upstream: fmt::Debug + Send + Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostNetwork;
 
-/// Lookups of all sandboxes at once. Each takes a thread of those that also serve files for the caller.
-static LOOKUPS: Semaphore = Semaphore::const_new(64);
-
 impl Upstream for HostNetwork {
     fn resolve<'a>(&'a self, name: &'a str) -> Pending<'a, Vec<IpAddr>> {
         let name = name.to_owned();
         Box::pin(async move {
-            let permit = LOOKUPS.acquire().await.map_err(io::Error::other)?;
-            let lookup = tokio::task::spawn_blocking(move || {
-                let found = sys::resolve(&name);
-                // Not before the lookup has ended, even if nobody waits for it any more.
-                drop(permit);
-                found
-            });
+            let lookup = tokio::task::spawn_blocking(move || sys::resolve(&name));
             lookup.await.map_err(io::Error::other)?
         })
     }

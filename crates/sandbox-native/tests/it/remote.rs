@@ -309,6 +309,49 @@ async fn a_killed_command_leaves_a_pause_alone() {
     .await;
 }
 
+/// A command that the caller starts while a fork or an image is made would not be stopped, and could let the others continue: it
+/// waits until the files are copied. While the caller has paused the sandbox, it is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_are_not_started_while_others_are_stopped() {
+    with_sandbox(async |sandbox| {
+        let many = "perl -e 'for (1..20000) { open(my $f, q(>), qq(/testbed/$_)) or die }'; sleep 1000 >/dev/null 2>&1 & echo $!";
+        let started = sandbox.shell(&ShellCommand::new(many)).await.unwrap();
+        let look = format!("grep State /proc/{}/status", started.stdout.text().trim());
+        for save in [false, true] {
+            let copied = std::sync::atomic::AtomicBool::new(false);
+            let copy = async {
+                match save {
+                    true => sandbox.snapshot("copied-while-busy").await.unwrap(),
+                    false => sandbox.fork().await.unwrap().destroy().await.unwrap(),
+                }
+                copied.store(true, std::sync::atomic::Ordering::Relaxed);
+            };
+            let looks = async {
+                let mut waited = Duration::ZERO;
+                while !copied.load(std::sync::atomic::Ordering::Relaxed) {
+                    let begun = std::time::Instant::now();
+                    let seen = sandbox.shell(&ShellCommand::new(look.as_str())).await.unwrap();
+                    assert!(seen.stdout.text().contains("sleeping"), "{}", seen.stdout.text());
+                    let (status, seen) = output(sandbox, &look, root()).await;
+                    assert!(status.success() && seen.contains("sleeping"), "{seen}");
+                    waited = waited.max(begun.elapsed());
+                }
+                waited
+            };
+            let ((), waited) = timeout(SOON * 3, async { tokio::join!(copy, looks) }).await.unwrap();
+            assert!(waited > Duration::from_millis(50), "the copy was too fast: {waited:?}");
+        }
+        sandbox.set_paused(sandbox::Paused::Yes).await.unwrap();
+        let refused = sandbox.shell(&ShellCommand::new("true")).await.unwrap_err().chain();
+        assert!(refused.contains("paused"), "{refused}");
+        let program = Process::new(["true"]);
+        assert!(sandbox.process(&program, Streams::discard()).await.is_err());
+        sandbox.set_paused(sandbox::Paused::No).await.unwrap();
+        assert!(sandbox.process(&program, Streams::discard()).await.unwrap().status.success());
+    })
+    .await;
+}
+
 /// Processes that fork all the time, each child in place of its parent, do not escape a pause.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_never_stay_are_paused() {

@@ -28,7 +28,7 @@ pub fn pack(
 }
 
 /// Like [`pack`], for a tree of a sandbox, in which this is called: skips these directories and everything below them, and
-/// what is nested too deeply, has too long a path or vanishes meanwhile.
+/// what is nested too deeply, has too long a path, cannot be opened at once or vanishes meanwhile.
 pub fn pack_sandbox(
     excluded: &[&Path],
     source: &Path,
@@ -58,8 +58,19 @@ enum Origin<'a> {
     Sandbox { excluded: &'a [&'a Path] },
 }
 
-/// The error number of a link that is not followed.
-const LOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
+/// A path leads to something other than the regular file that was there.
+#[derive(Debug, thiserror::Error)]
+#[error("it is not a file any more")]
+struct NoFile;
+
+/// Whether an error in opening what was a file says that something else is there: another kind, a link, a socket.
+fn is_replaced(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = error.raw_os_error();
+    errno == Some(Errno::LOOP.raw_os_error())
+        || errno == Some(Errno::NXIO.raw_os_error())
+        || error.get_ref().is_some_and(|inner| inner.is::<NoFile>())
+}
 
 impl Origin<'_> {
     fn excludes(&self, path: &Path) -> bool {
@@ -73,14 +84,12 @@ impl Origin<'_> {
 
     /// Why an entry is skipped that cannot be opened.
     fn excuse(&self, error: &io::Error) -> Option<&'static str> {
-        use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
+        use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound, WouldBlock};
         match (self, error.kind()) {
             (Self::Host, _) => None,
             (Self::Sandbox { .. }, NotFound | NotADirectory) => Some("it changed meanwhile"),
-            // It has become a link.
-            (Self::Sandbox { .. }, _) if error.raw_os_error() == Some(LOOP) => {
-                Some("it changed meanwhile")
-            }
+            (Self::Sandbox { .. }, _) if is_replaced(error) => Some("it changed meanwhile"),
+            (Self::Sandbox { .. }, WouldBlock) => Some("a process has a lease on it"),
             (Self::Sandbox { .. }, InvalidFilename) => Some("its path is too long"),
             _ => None,
         }
@@ -212,7 +221,7 @@ impl<W: Write> Packer<'_, W> {
 }
 
 /// Opens a file that was checked to be a regular file. If it was replaced by a pipe or a link since, this neither waits
-/// for it nor follows it.
+/// for it nor follows it; nor does it wait for a process with a lease on the file.
 fn open_regular(path: &Path) -> io::Result<fs::File> {
     let mut options = fs::OpenOptions::new();
     options.read(true);
@@ -223,11 +232,7 @@ fn open_regular(path: &Path) -> io::Result<fs::File> {
         options.custom_flags(flags.bits() as i32);
     }
     let file = options.open(path)?;
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::other("it is not a file any more"))
-    }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other(NoFile)) }
 }
 
 /// The path without its root, as tar needs it.

@@ -21,8 +21,18 @@ use crate::CopyReport;
 /// into memory.
 const MAX_HEADERS: u64 = 1 << 20;
 
-/// Unpacks a tar stream of one file or tree to exactly `dest`, whatever its name in the stream. Fails once the files have
-/// more than this many bytes together.
+/// Bytes charged for an entry besides its content: for its name, and an inode.
+const PER_ENTRY: u64 = 256;
+
+/// Content takes whole blocks of the host's file system.
+const BLOCK: u64 = 4096;
+
+/// Targets of links up to this length are stored in the inode.
+const MAX_INLINE_TARGET: usize = 59;
+
+/// Unpacks a tar stream of one file or tree to exactly `dest`, whatever its name in the stream. Fails once the entries take
+/// more than this many bytes together: files and long targets of links in whole blocks, holes included, a block for a
+/// directory, and 256 bytes for each entry.
 ///
 /// A new destination appears complete or not at all, with the directories above it; an existing directory is added to.
 /// An empty stream creates nothing. Data after the end of the archive is read, so that its writer does not block.
@@ -35,11 +45,10 @@ pub fn unpack(
     // Declared first, so that it ends after what was written is removed.
     let _unfinished = Unfinished::begin();
     if dest.is_dir() {
-        return Unpacking { bytes, on_step, report: CopyReport::default() }.run(stream, dest);
+        return Unpacking::within(bytes, on_step).run(stream, dest);
     }
     let partial = Partial::beside(dest)?;
-    let unpacking = Unpacking { bytes, on_step, report: CopyReport::default() };
-    let report = unpacking.run(stream, partial.path())?;
+    let report = Unpacking::within(bytes, on_step).run(stream, partial.path())?;
     if partial.path().symlink_metadata().is_ok() {
         fs::rename(partial.path(), dest)?;
     }
@@ -67,13 +76,32 @@ impl<R: Read> Read for Metered<R> {
 }
 
 struct Unpacking<'a> {
-    /// Most bytes of all files together.
-    bytes: u64,
+    /// Most bytes of all entries together.
+    most: u64,
+    /// Those of the entries so far.
+    charged: u64,
     on_step: OnStep<'a>,
     report: CopyReport,
 }
 
+impl<'a> Unpacking<'a> {
+    fn within(most: u64, on_step: OnStep<'a>) -> Self {
+        Self { most, charged: 0, on_step, report: CopyReport::default() }
+    }
+}
+
 impl Unpacking<'_> {
+    /// Charges an entry with content of this size. It need not be unpacked: a stream of nothing else would not end.
+    fn charge(&mut self, content: u64) -> io::Result<()> {
+        let content = content.checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX);
+        self.charged = self.charged.saturating_add(content).saturating_add(PER_ENTRY);
+        if self.charged > self.most {
+            let text = format!("the files take more than {} bytes", self.most);
+            return Err(io::Error::other(text));
+        }
+        Ok(())
+    }
+
     fn run(mut self, stream: impl Read, dest: &Path) -> io::Result<CopyReport> {
         let allowed = Rc::new(Cell::new(0));
         let mut archive =
@@ -87,10 +115,7 @@ impl Unpacking<'_> {
             let Some(entry) = entries.next() else { break };
             let mut entry = entry?;
             allowed.set(u64::MAX);
-            if self.report.bytes.saturating_add(entry.size()) > self.bytes {
-                let text = format!("the files have more than {} bytes", self.bytes);
-                return Err(io::Error::other(text));
-            }
+            self.charge(content_size(&entry)?)?;
             self.entry(&mut entry, dest, &mut tree)?;
             self.finish(&mut entry)?;
         }
@@ -161,13 +186,30 @@ impl Unpacking<'_> {
         self.file(entry, &dir, Path::new(name)).map(|()| None)
     }
 
+    /// Creates the directories above a path. A link among them is refused.
+    fn create_parents(&mut self, root: &Dir, path: &Path) -> Result<(), Refusal> {
+        let mut above = PathBuf::new();
+        for component in path.parent().into_iter().flat_map(Path::components) {
+            above.push(component);
+            match root.symlink_metadata(&above) {
+                Ok(meta) if meta.is_dir() => {}
+                Ok(_) => return Err(Refusal::Skip("its directory is not a directory")),
+                Err(_) => {
+                    self.charge(BLOCK)?;
+                    root.create_dir(&above)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn below<R: Read>(
         &mut self,
         entry: &mut tar::Entry<'_, R>,
         root: &Dir,
         path: &Path,
     ) -> Result<(), Refusal> {
-        create_parents(root, path)?;
+        self.create_parents(root, path)?;
         let kind = entry.header().entry_type();
         let existing = root.symlink_metadata(path).ok();
         if kind.is_dir() {
@@ -233,6 +275,19 @@ impl Unpacking<'_> {
     }
 }
 
+/// The bytes that an entry takes on the host besides its inode, before they are rounded to blocks.
+fn content_size<R: Read>(entry: &tar::Entry<'_, R>) -> io::Result<u64> {
+    let kind = entry.header().entry_type();
+    Ok(if kind.is_dir() {
+        BLOCK
+    } else if kind.is_symlink() {
+        let target = entry.link_name_bytes().map_or(0, |target| target.len());
+        if target > MAX_INLINE_TARGET { target as u64 } else { 0 }
+    } else {
+        entry.size()
+    })
+}
+
 /// Why an entry was not unpacked.
 enum Refusal {
     Skip(&'static str),
@@ -261,20 +316,6 @@ fn put_link(root: &Dir, target: &Path, path: &Path) -> Result<(), Refusal> {
 #[cfg(not(unix))]
 fn put_link(_: &Dir, _: &Path, _: &Path) -> Result<(), Refusal> {
     Err(Refusal::Skip("this system has no such links"))
-}
-
-/// Creates the directories above a path. A link among them is refused.
-fn create_parents(root: &Dir, path: &Path) -> Result<(), Refusal> {
-    let mut above = PathBuf::new();
-    for component in path.parent().into_iter().flat_map(Path::components) {
-        above.push(component);
-        match root.symlink_metadata(&above) {
-            Ok(meta) if meta.is_dir() => {}
-            Ok(_) => return Err(Refusal::Skip("its directory is not a directory")),
-            Err(_) => root.create_dir(&above)?,
-        }
-    }
-    Ok(())
 }
 
 /// Copies, leaving holes where the content is zero, so that a sparse file stays sparse.

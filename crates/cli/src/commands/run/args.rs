@@ -90,8 +90,8 @@ pub(crate) struct RunArgs {
     /// the model and limits may be changed; --env and --header must be repeated
     #[arg(long, value_name = "DIR", conflicts_with_all = FIXED_ON_RESUME)]
     pub(crate) resume: Option<PathBuf>,
-    /// Accept recorded settings that were not written by you on this machine: they determine where keys are sent, what
-    /// is copied in and how strong the sandbox is
+    /// Accept a record that was not written by you on this machine: it determines where keys are sent, what is copied
+    /// in, which commands are run again and how strong the sandbox is
     #[arg(long, requires = "resume")]
     pub(crate) trust: bool,
     /// Same as `--runtime docker --image NAME`

@@ -12,14 +12,13 @@ use std::{
 
 use agent::Journal;
 use anyhow::Context;
-use attempt::EventFile;
 use jiff::Timestamp;
 use model::{Delta, Listener};
 use sandbox::Sandbox;
 use serde::{Deserialize, Serialize};
 use trajectory::{Event, Line, Outcome, Trajectory, escape_hidden};
 
-use super::{owners::Owner, resume::is_resumable};
+use super::{owners::Owner, resume::is_resumable, signed_events::SignedEvents};
 
 use crate::{
     console::Console,
@@ -188,10 +187,16 @@ impl RunDir {
 
     /// Reads the events. A partial last line of a killed process is ignored.
     pub(crate) fn read_events(&self) -> anyhow::Result<Vec<Line>> {
+        self.read_events_with_text().map(|(lines, _)| lines)
+    }
+
+    /// Reads the events, and the text they were read from.
+    pub(crate) fn read_events_with_text(&self) -> anyhow::Result<(Vec<Line>, String)> {
         let path = self.events();
         let refuse = |why: String| UsageError(format!("{}: {why}", path.display()));
         let text = self.text(EVENTS).map_err(|error| refuse(error.to_string()))?;
-        trajectory::read(&text).map_err(|error| refuse(error.to_string()).into())
+        let lines = trajectory::read(&text).map_err(|error| refuse(error.to_string()))?;
+        Ok((lines, text))
     }
 
     /// Removes a partial last line of a killed process.
@@ -240,7 +245,7 @@ fn directory_name(time: Timestamp) -> String {
 
 /// The journal of one run.
 pub(crate) struct Recorder<'a> {
-    events: EventFile,
+    events: &'a SignedEvents,
     console: &'a Console,
     runtime: &'a AnyRuntime,
     /// The prefix of the images with the sandbox's files.
@@ -262,22 +267,21 @@ struct Saved {
 }
 
 impl<'a> Recorder<'a> {
-    /// Appends to this file. `image` was saved by an earlier process.
+    /// Appends to these events. `image` was saved by an earlier process.
     pub(crate) fn new(
-        file: File,
+        events: &'a SignedEvents,
         console: &'a Console,
         runtime: &'a AnyRuntime,
         name: String,
         owner: Owner,
         image: Option<String>,
-    ) -> io::Result<Self> {
-        let events = EventFile::new(file)?;
+    ) -> Self {
         // The directory may have been moved or copied since.
         if let Some(image) = &image {
             owner.note(image);
         }
         let saved = Mutex::new(Saved { image, ..Saved::default() });
-        Ok(Self { events, console, runtime, name, owner, saved })
+        Self { events, console, runtime, name, owner, saved }
     }
 
     /// Keeps the saved files for another process.

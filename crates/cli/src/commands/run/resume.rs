@@ -14,6 +14,7 @@ use super::{
     PreparedRun, RunArgs, RunDir, RunSettings, Start, create_sandbox, limits,
     record::Results,
     seal::{Seal, seal},
+    signed_events::{Chain, SignedEvents},
 };
 use crate::{
     console::Mode,
@@ -198,18 +199,14 @@ impl PreparedRun {
         mode: Mode,
     ) -> anyhow::Result<Self> {
         let dir = RunDir::open(path)?;
-        let events = dir.open_events()?;
-        let (mut earlier, record) = EarlierProcess::read(dir.read_events()?, dir.results())?;
+        let file = dir.open_events()?;
+        let (lines, text) = dir.read_events_with_text()?;
+        let (mut earlier, record) = EarlierProcess::read(lines, dir.results())?;
         let seal = seal(settings)?;
         let is_ours = seal.verify(&record);
-        if !args.trust && !is_ours {
-            let text = format!(
-                "the settings in {} were not written by you on this machine, or were changed since; they \
-                 decide where keys are sent, what is copied in and how strong the sandbox is: check them, \
-                 then start a new run with your own, or add --trust",
-                path.display()
-            );
-            return Err(UsageError(text).into());
+        let chain = Chain::verify(seal.clone(), &text).filter(|_| is_ours);
+        if !args.trust && chain.is_none() {
+            return Err(from_elsewhere(path, is_ours).into());
         }
         let has_limits = args.limits.is_given();
         let (run, secrets) = RunSettings::resume(&record, args, settings)?;
@@ -221,7 +218,8 @@ impl PreparedRun {
             seal.sign(&mut current);
         }
         let reconfigured = is_changed.then_some(current);
-        dir.drop_partial_event(&events)?;
+        dir.drop_partial_event(&file)?;
+        let events = SignedEvents::new(file, chain)?;
         dir.mark_unfinished()?;
         let prefix = earlier.authenticate_images(&seal);
         let run = Self {
@@ -240,6 +238,23 @@ impl PreparedRun {
         run.note(&format!("resuming with {} at {}", model.title(), model.location));
         Ok(run)
     }
+}
+
+/// Why a record is not resumed: its settings, or only its events, are not known to be the user's own.
+fn from_elsewhere(path: &Path, has_own_settings: bool) -> UsageError {
+    let path = path.display();
+    UsageError(match has_own_settings {
+        false => format!(
+            "the settings in {path} were not written by you on this machine, or were changed since; they decide where \
+             keys are sent, what is copied in and how strong the sandbox is: check them, then start a new run with \
+             your own, or add --trust"
+        ),
+        true => format!(
+            "the events in {path} were changed since you recorded them, or are from a version that did not sign them; \
+             they decide which commands are run again and what the model is told: check them with `replay`, then start \
+             a new run, or add --trust"
+        ),
+    })
 }
 
 /// Creates a sandbox with the files of an earlier one; returns the turn after which they were so, and where they come

@@ -1,12 +1,13 @@
-//! A message authentication code over recorded settings: they decide where keys are sent, what is copied into a sandbox
-//! and how strong it is, so settings from elsewhere must not be applied unasked.
+//! Message authentication codes over what a run has recorded. Its settings decide where keys are sent, what is copied into a
+//! sandbox and how strong it is, so settings from elsewhere must not be applied unasked. Its events have codes as well
+//! (`signed_events`).
 //!
 //! The key is stored in the user's state directory and never leaves it.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fmt,
+    fs::File,
     io::{self, Read, Write},
-    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
@@ -20,9 +21,16 @@ use crate::settings::Settings;
 /// The field of the settings that holds the code.
 const FIELD: &str = "seal";
 
-/// Signs settings and verifies its own signatures.
+/// Signs settings and events, and verifies its own signatures.
+#[derive(Clone)]
 pub(crate) struct Seal {
     key: [u8; 32],
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seal").finish_non_exhaustive()
+    }
 }
 
 impl Seal {
@@ -34,26 +42,18 @@ impl Seal {
             Ok(mut file) => file.read_exact(&mut key).map(|()| Self { key }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 random_id::fill(&mut key)?;
+                let mut partial =
+                    tempfile::Builder::new().prefix(".record.key.").tempfile_in(home)?;
+                partial.write_all(&key)?;
                 // The first process wins, and no process sees a partial key.
-                let partial = home.join(format!(".record.key.{}", std::process::id()));
-                let mut file =
-                    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
-                let placed = file.write_all(&key).and_then(|()| {
-                    match fs::hard_link(&partial, &path) {
-                        // Some file systems have no hard links. There, the last process wins.
-                        Err(error) if !path.exists() => {
-                            fs::rename(&partial, &path).map_err(|_| error)
-                        }
-                        linked => linked,
+                match partial.persist_noclobber(&path) {
+                    Ok(_) => Ok(Self { key }),
+                    Err(failed) if path.exists() => Self::of(home).map_err(|_| failed.error),
+                    // Some file systems cannot do that. There, the last process wins.
+                    Err(failed) => {
+                        let placed = failed.file.persist(&path);
+                        placed.map(|_| Self { key }).map_err(|failed| failed.error)
                     }
-                });
-                match fs::remove_file(&partial) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
-                }
-                match placed {
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::of(home),
-                    placed => placed.map(|()| Self { key }),
                 }
             }
             Err(error) => Err(error),
@@ -97,12 +97,31 @@ impl Seal {
         bare
     }
 
+    /// The code of a line of events, given that of the line before.
+    pub(super) fn line_code(&self, before: &[u8; 32], line: &str) -> [u8; 32] {
+        self.line(before, line).finalize().into_bytes().into()
+    }
+
+    /// Whether this is the code of a line of events.
+    pub(super) fn verify_line(&self, before: &[u8; 32], line: &str, code: &[u8]) -> bool {
+        self.line(before, line).verify_slice(code).is_ok()
+    }
+
+    fn line(&self, before: &[u8; 32], line: &str) -> Hmac<Sha256> {
+        // No settings begin so.
+        self.keyed().chain_update(b"event").chain_update(before).chain_update(line.as_bytes())
+    }
+
     /// HMAC-SHA256 over the settings as compact JSON.
     fn code(&self, settings: &Value) -> Hmac<Sha256> {
+        self.keyed().chain_update(settings.to_string().as_bytes())
+    }
+
+    fn keyed(&self) -> Hmac<Sha256> {
         // HMAC pads shorter keys with zeros to the block size.
         let mut block = [0; 64];
         block[..self.key.len()].copy_from_slice(&self.key);
-        Hmac::<Sha256>::new(&block.into()).chain_update(settings.to_string().as_bytes())
+        Hmac::<Sha256>::new(&block.into())
     }
 
     /// The code of earlier versions, SHA256(key, SHA256(key, text)), so that their runs can be resumed.
@@ -117,7 +136,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(text: &str) -> Option<Vec<u8>> {
+pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
     pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
 }
@@ -130,6 +149,8 @@ pub(crate) fn seal(settings: &Settings) -> anyhow::Result<Seal> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use serde_json::json;
 
     use super::*;
@@ -150,6 +171,20 @@ mod tests {
         assert!(!seal.verify(&changed));
         let names: Vec<_> = fs::read_dir(home.path()).unwrap().flatten().collect();
         assert_eq!(names.len(), 1);
+    }
+
+    /// A process with the same number, perhaps in another container, was killed while it made the key.
+    #[test]
+    fn a_partial_key_of_another_process_is_not_in_the_way() {
+        let home = tempfile::tempdir().unwrap();
+        let partial = home.path().join(format!(".record.key.{}", std::process::id()));
+        fs::write(&partial, "").unwrap();
+        let seals: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| Seal::of(home.path()))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap().unwrap().key).collect()
+        });
+        assert!(seals.iter().all(|key| *key == seals[0]));
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
     }
 
     #[test]

@@ -176,7 +176,7 @@ struct Sum {
     entries: u64,
     /// Bytes of memory that directories on the way take.
     pending: usize,
-    /// Inodes of counted files with several links.
+    /// Inodes of what has several names and is counted.
     linked: HashSet<u64>,
     /// Device and inode of counted deleted files.
     deleted: HashSet<(u64, u64)>,
@@ -192,8 +192,10 @@ impl Sum {
         self.entries += 1;
         let Ok(stat) = statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) else { return false };
         let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        // Every name takes space, and in a copy perhaps an inode.
+        self.bytes = self.bytes.saturating_add(PER_ENTRY);
         if is_dir || stat.st_nlink == 1 || self.linked.insert(stat.st_ino) {
-            self.bytes = self.bytes.saturating_add(stat.st_blocks as u64 * 512 + PER_ENTRY);
+            self.bytes = self.bytes.saturating_add(stat.st_blocks as u64 * 512);
         }
         is_dir
     }
@@ -253,6 +255,19 @@ mod tests {
         fs::write(deep.join("f"), vec![1u8; 1 << 20]).unwrap();
         fs::write(top.path().join("z"), vec![1u8; 1 << 20]).unwrap();
         assert!(tree_bytes(&top) > 3 << 20);
+    }
+
+    #[test]
+    fn every_name_is_charged() {
+        let top = tempfile::tempdir().unwrap();
+        let link = top.path().join("link");
+        std::os::unix::fs::symlink("x".repeat(4000), &link).unwrap();
+        let one = tree_bytes(&top);
+        for i in 0..1000 {
+            fs::hard_link(&link, top.path().join(i.to_string())).unwrap();
+        }
+        let all = tree_bytes(&top);
+        assert!((one + 1000 * PER_ENTRY..2 * one + 1000 * PER_ENTRY).contains(&all), "{all}");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) fn copy(
 struct Copier<'a> {
     top: BorrowedFd<'a>,
     on_step: OnStep<'a>,
-    /// The copies of files with several links, by inode.
+    /// The copies of what has several names, by inode.
     linked: HashMap<u64, PathBuf>,
 }
 
@@ -68,31 +68,29 @@ impl Copier<'_> {
             (self.on_step)()?;
             let kind = FileType::from_raw_mode(stat.st_mode);
             let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+            if kind == FileType::Directory {
+                mkdirat(to, name, Mode::from_raw_mode(0o700))?;
+                let (inner, copied) = (
+                    openat(from, name, DIRECTORY, Mode::empty())?,
+                    openat(to, name, DIRECTORY, Mode::empty())?,
+                );
+                let at = at.join(OsStr::from_bytes(name.to_bytes()));
+                self.entries(&inner, copied.as_fd(), &at, depth + 1)?;
+                copy_attributes(&inner, &copied)?;
+                rustix::fs::fchown(&copied, owner(stat).0, owner(stat).1)?;
+                rustix::fs::fchmod(&copied, mode)?;
+                rustix::fs::futimens(&copied, &times(stat))?;
+                return Ok(());
+            }
+            // Whatever its kind is: a copy for each name could take thousands of times the space.
+            if stat.st_nlink > 1 {
+                if let Some(first) = self.linked.get(&stat.st_ino) {
+                    return Ok(linkat(self.top, first, to, name, AtFlags::empty())?);
+                }
+                let path = at.join(OsStr::from_bytes(name.to_bytes()));
+                self.linked.insert(stat.st_ino, path);
+            }
             match kind {
-                FileType::Directory => {
-                    mkdirat(to, name, Mode::from_raw_mode(0o700))?;
-                    let (inner, copied) = (
-                        openat(from, name, DIRECTORY, Mode::empty())?,
-                        openat(to, name, DIRECTORY, Mode::empty())?,
-                    );
-                    let at = at.join(OsStr::from_bytes(name.to_bytes()));
-                    self.entries(&inner, copied.as_fd(), &at, depth + 1)?;
-                    copy_attributes(&inner, &copied)?;
-                    rustix::fs::fchown(&copied, owner(stat).0, owner(stat).1)?;
-                    rustix::fs::fchmod(&copied, mode)?;
-                    rustix::fs::futimens(&copied, &times(stat))?;
-                    return Ok(());
-                }
-                FileType::RegularFile if stat.st_nlink > 1 => {
-                    let path = at.join(OsStr::from_bytes(name.to_bytes()));
-                    match self.linked.get(&stat.st_ino) {
-                        Some(first) => linkat(self.top, first, to, name, AtFlags::empty())?,
-                        None => {
-                            copy_file(from, to, (name, stat), self.on_step)?;
-                            self.linked.insert(stat.st_ino, path);
-                        }
-                    }
-                }
                 FileType::RegularFile => copy_file(from, to, (name, stat), self.on_step)?,
                 FileType::Symlink => symlinkat(readlinkat(from, name, Vec::new())?, to, name)?,
                 _ => mknodat(to, name, kind, mode, stat.st_rdev)?,
@@ -246,7 +244,7 @@ struct Packer<'a, W: Write> {
     builder: tar::Builder<W>,
     /// The file that is left out.
     without: Option<&'a Path>,
-    /// The first path of each file with several names, which is stored once.
+    /// The first path of each file or link with several names, which is stored once.
     linked: HashMap<(u64, u64), PathBuf>,
     on_step: OnStep<'a>,
 }
@@ -274,12 +272,7 @@ impl<W: Write> Packer<'_, W> {
                     self.entries(&inner, &path, depth + 1)
                 }
                 _ if self.without == Some(path.as_path()) => Ok(()),
-                FileType::RegularFile => self.file(dir, name, stat, path),
-                FileType::Symlink => {
-                    let target = readlinkat(dir, name, Vec::new())?;
-                    let target = OsStr::from_bytes(target.to_bytes());
-                    self.builder.append_link(&mut header(stat), &path, target)
-                }
+                FileType::RegularFile | FileType::Symlink => self.file(dir, name, stat, path),
                 FileType::CharacterDevice if stat.st_rdev == 0 => {
                     let mut hidden = WHITEOUT.to_vec();
                     hidden.extend_from_slice(name.to_bytes());
@@ -292,6 +285,7 @@ impl<W: Write> Packer<'_, W> {
         })
     }
 
+    /// Packs a file or link: another name of one that is packed already as a hard link to it.
     fn file(&mut self, dir: &OwnedFd, name: &CStr, stat: &Stat, path: PathBuf) -> io::Result<()> {
         let mut header = header(stat);
         if stat.st_nlink > 1 {
@@ -301,6 +295,11 @@ impl<W: Write> Packer<'_, W> {
                 return self.builder.append_link(&mut header, &path, first);
             }
             self.linked.insert((stat.st_dev, stat.st_ino), path.clone());
+        }
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            let target = readlinkat(dir, name, Vec::new())?;
+            let target = OsStr::from_bytes(target.to_bytes());
+            return self.builder.append_link(&mut header, &path, target);
         }
         let left = u64::try_from(stat.st_size).unwrap_or(0);
         let file = Steps { file: open_regular(dir, name)?.into(), left, on_step: self.on_step };

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sandbox::{ByteSize, Cause, Limits, Process, Runtime, Sandbox, ShellCommand, Spec};
+use sandbox::{ByteSize, Cause, ImageRef, Limits, Process, Runtime, Sandbox, ShellCommand, Spec};
 use sandbox_conformance::skip;
 
 use super::{
@@ -205,6 +205,39 @@ fn copies_do_not_swell() {
         let used = perl_outside(&format!("print `du -s -B1 {}`", to.path().display()));
         let used: u64 = used.split_whitespace().next().unwrap().parse().unwrap();
         assert!(used < 100_000_000, "{used} bytes arrived on the host");
+    });
+}
+
+/// Further names of a link take almost nothing inside, and are charged there; in a fork and an image they stay names. A copy
+/// to the host, where each would be a link of its own, does not pass the disk limit.
+#[test]
+fn names_of_a_link_do_not_swell_copies() {
+    on_the_host(async |h| {
+        let sandbox = h.create(&small_disk(h)).await;
+        let names = 18_000;
+        let make = format!(
+            "mkdir '/testbed/t' or die; symlink 'x' x 4000, '/testbed/t/0' or die; \
+             link('/testbed/t/0', \"/testbed/t/$_\") or die $! for 1..{names}"
+        );
+        perl(&sandbox, &make).await;
+        let used = soon("usage", sandbox.usage()).await.unwrap().disk;
+        assert!(used.is_none_or(|used| used.bytes() >= names * 256), "{used:?}");
+        let to = tempfile::tempdir().unwrap();
+        let dest = to.path().join("copied");
+        let refused = soon("copy out", sandbox.copy_out("/testbed/t".as_ref(), &dest)).await;
+        assert!(refused.is_err_and(|error| error.chain().contains("more than")));
+        assert_eq!(std::fs::read_dir(to.path()).unwrap().count(), 0);
+        let before = stored(h);
+        let fork = soon("fork", sandbox.fork()).await.unwrap();
+        soon("save", sandbox.snapshot("linked")).await.unwrap();
+        let image = ImageRef::Name("linked".into());
+        let saved = h.create(&Spec { image, ..small_disk(h) }).await;
+        assert!(stored(h) < before + 20_000_000, "{} bytes more", stored(h) - before);
+        for copy in [&fork, &saved] {
+            let count = "ls /testbed/t | wc -l; stat -c %h /testbed/t/0 /testbed/t/17; readlink /testbed/t/17 | wc -c";
+            let expected = format!("{0}\n{0}\n{0}\n4001\n", names + 1);
+            assert_eq!(ok(copy, count).await, expected);
+        }
     });
 }
 

@@ -54,6 +54,49 @@ fn busy_loops_do_not_starve_pid_1() {
     });
 }
 
+/// 250 busy loops; 100 processes that fork all the time, each child in place of its parent, so that PID 1 has orphans to reap
+/// without end; and a fork bomb that takes every other process there may be. All begin at the same moment.
+const BOMB: &str = "pipe(my $begin, my $hold); for my $number (1..350) { next if fork; close $hold; sysread $begin, my $end, 1; \
+    1 while $number <= 250; while (1) { exit if fork } } close $hold; while (1) { fork }";
+
+/// Nor does a fork bomb with 250 busy loops delay a time limit, of a shell command or of a program.
+#[test]
+fn a_fork_bomb_does_not_delay_a_time_limit() {
+    on_the_host(async |h| {
+        if !h.caps.pids_limit.or_skip("pids_limit") {
+            return;
+        }
+        let sandbox = h.sandbox().await;
+        let limit = Duration::from_secs(2);
+        let usual = delay(&sandbox, "sleep 100", Duration::from_millis(300)).await;
+        store(&sandbox, "/tmp/bomb.pl", BOMB).await;
+        let bomb = sandbox::Process::new(["perl", "/tmp/bomb.pl"]);
+        let bomb = sandbox::Process { timeout: Some(limit), ..bomb };
+        for program in [false, true] {
+            let bombed = async {
+                if !program {
+                    return delay(&sandbox, "perl /tmp/bomb.pl", limit).await;
+                }
+                let start = Instant::now();
+                let ended = sandbox.process(&bomb, sandbox::Streams::discard());
+                assert_eq!(soon("a program", ended).await.unwrap().cause, Some(Cause::Timeout));
+                start.elapsed().saturating_sub(limit)
+            };
+            let (late, processes) = tokio::join!(bombed, async {
+                tokio::time::sleep(limit / 2).await;
+                let listed = soon("list", sandbox.list("/proc".as_ref())).await.unwrap();
+                let is_process = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+                listed.iter().filter(|entry| entry.name.to_str().is_some_and(is_process)).count()
+            });
+            assert!(processes > 400, "the bomb did not go off: {processes} processes");
+            println!("{late:?} late, {usual:?} without load");
+            assert!(late < usual + TOLERANCE * patience(), "{late:?} late, {usual:?} without load");
+            // Nothing of it is left.
+            assert_eq!(ok(&sandbox, "cat /proc/[0-9]*/comm | grep -c perl; true").await, "0\n");
+        }
+    });
+}
+
 /// Files are written and read while commands use all processor time and every process they may have.
 #[test]
 fn file_workers_need_nothing_of_the_commands() {

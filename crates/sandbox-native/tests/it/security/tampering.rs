@@ -295,3 +295,25 @@ fn busy_neighbour_processes_do_not_stop_us() {
         is_answered(sandbox, "spinning").await;
     });
 }
+
+/// A process that has a lease on a file keeps that file from being copied out, and nothing else.
+#[test]
+fn a_lease_on_a_file_blocks_no_copy() {
+    on_the_host(async |h| {
+        let sandbox = h.sandbox().await;
+        ok(&sandbox, "mkdir /testbed/t; echo x | tee /testbed/t/kept > /testbed/t/leased").await;
+        // The constants are F_SETLEASE and F_WRLCK. The kernel asks the holder to give the lease up, who does not.
+        let hold = r#"$| = 1; $SIG{IO} = 'IGNORE'; open(my $f, '+<', '/testbed/t/leased') or die;
+            fcntl($f, 1024, 1) or die "no lease: $!\n"; print "ready\n"; sleep 60"#;
+        perl_behind(&sandbox, hold).await;
+        let to = tempfile::tempdir().unwrap();
+        let dest = to.path().join("copied");
+        let report =
+            soon("copy out", sandbox.copy_out("/testbed/t".as_ref(), &dest)).await.unwrap();
+        let skipped: Vec<_> = report.skipped.iter().map(|entry| entry.why.as_str()).collect();
+        assert_eq!(skipped, ["a process has a lease on it"]);
+        assert_eq!(std::fs::read_to_string(dest.join("kept")).unwrap(), "x\n");
+        let fork = soon("fork", sandbox.fork()).await.unwrap();
+        assert_eq!(ok(&fork, "cat /testbed/t/leased").await, "x\n");
+    });
+}
