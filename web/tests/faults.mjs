@@ -277,8 +277,8 @@ export const faultTests = [
     await open(`#/side?${attempts(['parts-a', '0'], ['parts-b', '0'])}`);
     await page.locator('.side-cell .call').first().waitFor();
     await page.locator('.side-scroll .virtual').evaluate((el) => { el.scrollTop = el.scrollHeight / 2; });
+    await page.waitForFunction(() => Number([...document.querySelectorAll('.side-row .side-cell:first-child .turn-number')][3]?.textContent) > 100);
     const number = await page.locator('.side-row .side-cell:first-child .turn-number').nth(3).textContent();
-    check(Number(number) > 100, `scrolled to ${number}`);
     equal(await row(number).locator('.side-cell:nth-child(2) .turn-number').textContent(), String(Number(number) + 3), `the turn beside ${number}`);
     equal(await page.getByText('paired by number').count(), 0, 'notes about turns by number');
     await open(`#/side?${attempts(['alike-a', '0'], ['alike-b', '0'])}`);

@@ -255,6 +255,13 @@ export const tests = [
     await page.waitForFunction(() => document.querySelector('.xterm-rows')?.textContent?.includes('you typed: ls j k ?'));
     const spacing = await page.evaluate(() => getComputedStyle(document.querySelector('.xterm-rows span')).display);
     equal(spacing, 'inline-block', 'the rules of the library apply');
+    await page.keyboard.type('colors\n');
+    const color = (text) => page.locator('.xterm-rows span', { hasText: text }).first().evaluate((el) => [getComputedStyle(el).color, getComputedStyle(el).backgroundColor]);
+    await page.locator('.xterm-rows span', { hasText: 'on green' }).waitFor();
+    equal((await color('of its own'))[0], 'rgb(160, 20, 80)', 'a color beyond the palette');
+    const light = (rgb) => rgb.match(/\d+/g).slice(0, 3).map((v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0.05);
+    const [dark, bright] = (await color('on green')).map(light).sort((a, b) => a - b);
+    check(bright / dark >= 4.5, `the contrast of black on green: ${bright / dark}`);
     await page.keyboard.type('exit\n');
     await see(page, 'The shell ended with status 0.');
   }],

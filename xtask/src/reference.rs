@@ -26,6 +26,9 @@ const PACKAGES: [&str; 5] = [
     "mcp",
 ];
 
+/// Keeps the reference from asking the network for prices of models.
+const QUIET: (&str, &str) = ("LITELLM_LOCAL_MODEL_COST_MAP", "True");
+
 /// Records the results of the reference package in `bindings/python/tests/dropin/reference.json`.
 pub(crate) fn record(paths: &Paths) -> Result<()> {
     let daemon = docker(paths)?;
@@ -69,6 +72,7 @@ pub(crate) fn measure(paths: &Paths, python: &Path, arguments: &[&str]) -> Resul
         .args(["--image", IMAGE])
         .env("LLM_IN_SANDBOX_HOME", home)
         .env("DOCKER_HOST", daemon.host())
+        .env(QUIET.0, QUIET.1)
         .current_dir(daemon.scratch());
     run(&mut perf)
 }
@@ -87,7 +91,7 @@ fn results(paths: &Paths, daemon: &Daemon) -> Result<PathBuf> {
     let made = daemon.scratch().join("reference.json");
     let cases = paths.root.join("bindings/python/tests/dropin/cases.py");
     let mut command = Command::new(python);
-    command.arg(cases).arg(IMAGE).env("DOCKER_HOST", daemon.host());
+    command.arg(cases).arg(IMAGE).env("DOCKER_HOST", daemon.host()).env(QUIET.0, QUIET.1);
     run_into(&made, command.current_dir(daemon.scratch()))?;
     Ok(made)
 }

@@ -88,8 +88,9 @@ function loadStyle(): void {
 }
 
 /**
- * The library writes its rules into `style` elements, which the page's policy forbids. While a terminal is open, such
- * elements hand their rules to style sheets of the document, which the policy allows.
+ * The library writes its rules into `style` elements, and colors beyond the palette into `style` attributes, which the page's
+ * policy forbids. While a terminal is open, such elements hand their rules to style sheets of the document, and such attributes
+ * are set as properties, which the policy allows.
  */
 function adoptStyles(): () => void {
   const original = document.createElement;
@@ -104,8 +105,14 @@ function adoptStyles(): () => void {
     Object.defineProperty(stand, 'textContent', { set: (css: string) => sheet.replaceSync(css), get: () => '' });
     return stand;
   }) as typeof document.createElement;
+  const { setAttribute } = Element.prototype;
+  Element.prototype.setAttribute = function set(name: string, value: string): void {
+    if (name === 'style' && this instanceof HTMLElement) this.style.cssText = value;
+    else setAttribute.call(this, name, value);
+  };
   return () => {
     document.createElement = original;
+    Element.prototype.setAttribute = setAttribute;
     document.adoptedStyleSheets = document.adoptedStyleSheets.filter((s) => !sheets.includes(s));
   };
 }

@@ -96,7 +96,10 @@ impl TestServer {
 /// Runs a client's program with OpenAI's package.
 async fn run(server: &TestServer, mut command: Command) -> String {
     let Some(package) = setting("LIS_TEST_OPENAI") else { return "done\n".into() };
+    // Snippets write files.
+    let dir = tempfile::tempdir().unwrap();
     let output = command
+        .current_dir(dir.path())
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env("PYTHONPATH", package)

@@ -73,7 +73,8 @@ async fn withhold(server: &TestServer, head: &str, body: &str) -> (String, Durat
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = [0; 4096];
     let read = tokio::time::timeout(SOON, stream.read(&mut answer)).await;
-    let read = read.expect("the server still listens").unwrap();
+    assert!(read.is_ok(), "the server still listens: {head}");
+    let read = read.unwrap().unwrap();
     (String::from_utf8_lossy(&answer[..read]).into_owned(), begun.elapsed())
 }
 
