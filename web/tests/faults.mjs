@@ -7,12 +7,16 @@ const attempts = (...ids) => ids.map(([run, id]) => `e=${encodeURIComponent(`${r
 
 /** Answers a request with an error. */
 const refuse = (status, message = 'the disk cannot be read') => (route) => route.fulfill({ status, contentType: 'application/json', body: JSON.stringify({ error: { code: 'internal', message } }) });
-/** Answers a request with a changed answer. */
+/** Answers a request with a changed answer, unless the page was closed meanwhile. */
 const change = (edit) => async (route) => {
-  const response = await route.fetch();
-  const json = await response.json();
-  edit(json);
-  await route.fulfill({ response, json });
+  try {
+    const response = await route.fetch();
+    const json = await response.json();
+    edit(json);
+    await route.fulfill({ response, json });
+  } catch (error) {
+    if (!/disposed|closed/.test(error.message)) throw error;
+  }
 };
 const label = (page) => page.locator('.turn.current').getAttribute('aria-label');
 const press = async (page, key, turn) => {
