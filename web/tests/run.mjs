@@ -59,6 +59,8 @@ async function one([name, test, { alone: _, expected = [], ...options } = {}]) {
     await tab.screenshot({ path: join(out, `${name.replace(/\W+/g, '-')}.png`) }).catch(() => undefined);
     console.log(`FAIL ${spent()}  ${name}\n      ${String(error.message).split('\n').slice(0, 6).join('\n      ')}`);
   }
+  // Answers that are being changed while the test ends are of no interest.
+  await tab.unrouteAll({ behavior: 'ignoreErrors' });
   await context.close();
 }
 
