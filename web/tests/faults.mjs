@@ -213,6 +213,20 @@ export const faultTests = [
     await page.locator('.outline-row', { hasText: 'submit' }).waitFor({ timeout: 15_000 });
     equal(await page.locator('.outline-row').count(), 6, 'turns in the outline');
   }, { expected: ['503'] }],
+  ['a running episode: turns that are read late lose none that the stream sends', async ({ page, open }) => {
+    let first = true;
+    await page.route('**/live/attempts/0/turns?*', async (route) => {
+      const late = first;
+      first = false;
+      if (late) await new Promise((done) => setTimeout(done, 1500));
+      await route.continue();
+    });
+    await open('#/runs/live/attempts/0');
+    await page.waitForFunction(() => document.querySelector('.outline-row') && !document.querySelector('.end.live'));
+    await page.keyboard.press('G');
+    await page.locator('.turn.current[aria-label="Turn 6"]').waitFor();
+    equal(await page.locator('.outline-row').count(), 6, 'turns in the outline');
+  }],
   ['a lost session asks for the key', async ({ page, open }) => {
     await open('#/runs');
     await see(page, RUN);

@@ -60,7 +60,7 @@ async function one([name, test, { alone: _, expected = [], ...options } = {}]) {
     console.log(`FAIL ${spent()}  ${name}\n      ${String(error.message).split('\n').slice(0, 6).join('\n      ')}`);
   }
   // Answers that are being changed while the test ends are of no interest.
-  await tab.unrouteAll({ behavior: 'ignoreErrors' });
+  await tab.unrouteAll({ behavior: 'ignoreErrors' }).catch(() => undefined);
   await context.close();
 }
 

@@ -3,7 +3,6 @@ import { signal } from '@preact/signals';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { follow, get, mayPass, withQuery } from './api';
 import { useData, type Loaded } from './data';
-import { embedded } from './embedded';
 import { attempt as attemptOf, eventItem } from './records';
 import type { Attempt, EventItem, EventPage, Message, Observed, Responded, Sums, ToolCall, Turn, TurnCall, TurnPage } from './types';
 
@@ -36,18 +35,20 @@ export class Episode {
   /** What failed, and how to ask for it again. */
   private readonly failed = new Map<string, { again: () => void; timer: number }>();
   private stop: (() => void) | null = null;
+  private closed = false;
+  /** The last event that the stream need not send. */
+  private followed: number;
 
   constructor(
     readonly base: string,
     attempt: Attempt,
-    live = true,
+    private readonly follows = true,
   ) {
-    this.total = attempt.events.total;
+    this.total = this.followed = attempt.events.total;
     this.done = attempt.events.complete || attempt.state !== 'running';
     this.needTurns(0, 0);
     if (this.total <= WHOLE) for (let n = 1; n <= this.total; n += EVENTS) this.needEvents(n, Math.min(n + EVENTS - 1, this.total));
     else this.needEvents(1, Math.min(EVENTS, this.total));
-    if (!this.done && live && !embedded) this.live();
   }
 
   /** The turns; those that are not here yet are undefined. */
@@ -79,6 +80,7 @@ export class Episode {
   }
 
   close(): void {
+    this.closed = true;
     this.stop?.();
     cancelAnimationFrame(this.frame);
     for (const { timer } of this.failed.values()) clearTimeout(timer);
@@ -221,12 +223,14 @@ export class Episode {
     if (answer.sums) this.sums = answer.sums;
     this.undone = answer.undone ?? [];
     this.omitted = answer.omitted?.turns ?? 0;
+    // Only now: turns that the stream sends belong after these.
+    if (!this.done && this.follows && !this.stop && !this.closed) this.live();
     this.changed();
   }
 
   private live(): void {
     let refresh = 0;
-    this.stop = follow(() => withQuery(`${this.base}/events/stream`, { from: this.total + 1 }), {
+    this.stop = follow(() => withQuery(`${this.base}/events/stream`, { from: this.followed + 1 }), {
       event: (data) => {
         this.add(eventItem(data));
         clearTimeout(refresh);
@@ -249,7 +253,8 @@ export class Episode {
   }
 
   private add(item: EventItem): void {
-    if (this.store.has(item.n)) return;
+    if (item.n <= this.followed) return;
+    this.followed = item.n;
     this.store.set(item.n, item);
     this.total = Math.max(this.total, item.n);
     const { event } = item;

@@ -23,6 +23,9 @@ use crate::sys;
 
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(200);
+/// The same for more than this many processes, of which few would get a processor in that time.
+const SHORT_GRACE: Duration = Duration::from_millis(50);
+const MANY: usize = 128;
 /// Processes that those which got SIGTERM may start to clean up. More are a fork bomb, which is not waited for.
 const MAX_NEW: usize = 32;
 /// How long processes that are about to be killed may take to stop.
@@ -311,7 +314,7 @@ pub(crate) enum Afterwards {
     StayStopped,
 }
 
-/// Kills these processes: first SIGTERM, then, after [`GRACE`] or once more than [`MAX_NEW`] have appeared, SIGKILL.
+/// Kills these processes: first SIGTERM, then SIGKILL, after [`GRACE`], or once more than [`MAX_NEW`] have appeared.
 pub(crate) fn kill(scope: Scope<'_>, stopping: Stopping<'_>) {
     // Those that have ended are reaped here, because their ends mean nothing any more. The ends of others are handled
     // elsewhere.
@@ -324,7 +327,8 @@ pub(crate) fn kill(scope: Scope<'_>, stopping: Stopping<'_>) {
     };
     let asked = find();
     signal(&asked, Signal::TERM);
-    let deadline = Instant::now() + GRACE;
+    let grace = if asked.len() > MANY { SHORT_GRACE } else { GRACE };
+    let deadline = Instant::now() + grace;
     let mut seen: HashSet<i32> = asked.iter().copied().collect();
     while Instant::now() < deadline && seen.len() <= asked.len() + MAX_NEW {
         let found = find();
