@@ -5,7 +5,6 @@
 
 use std::{
     fs,
-    io::Write as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -24,7 +23,7 @@ pub(crate) const IMAGE: &str = "lis-test:latest";
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// `$1` scratch directory, `$2` group that may use the socket. `read` returns at a line, and when the pipe closes.
+/// `$1` scratch directory, `$2` group that may use the socket. `read` returns when the pipe closes.
 const KEEPER: &str = r#"
 mkdir "$1/docker" || exit 1
 cd "$1/docker"
@@ -35,8 +34,6 @@ kill "$!" 2>/dev/null
 wait
 umount "$PWD/data" 2>/dev/null
 cd /
-rm -rf --one-file-system "$1/docker"
-read -r _
 rm -rf --one-file-system "$1"
 "#;
 
@@ -72,14 +69,6 @@ impl Daemon {
             thread::sleep(Duration::from_millis(100));
         }
         Ok(daemon)
-    }
-
-    /// Lets the daemon stop and its files be removed while others work. The scratch directory stays.
-    pub(crate) fn stop(&mut self) {
-        if let Some(pipe) = &mut self.keeper.stdin {
-            // If the keeper is gone, so is the daemon.
-            let _ = pipe.write_all(b"\n");
-        }
     }
 
     /// The scratch directory, removed with the daemon. Other users may enter it.

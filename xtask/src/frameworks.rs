@@ -9,7 +9,13 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{machine, paths::Paths, python_package, run::run, torch};
+use crate::{
+    machine,
+    paths::Paths,
+    python_package,
+    run::{note, run},
+    torch,
+};
 
 /// The tests, below the package, with their requirements.
 const TESTS: &str = "tests/frameworks";
@@ -42,7 +48,7 @@ pub(crate) fn check(paths: &Paths, wheel: &Path) -> Result<()> {
         if python_package::is_required("frameworks") {
             bail!("{reason}; install it with pyenv, or set LIS_REQUIRE without `frameworks`");
         }
-        eprintln!("skip: {reason}");
+        note(&format!("skip: {reason}"));
         return Ok(());
     };
     python_package::install(&harbor, wheel)?;

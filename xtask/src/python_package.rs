@@ -14,7 +14,7 @@ use crate::{
     paths::Paths,
     reference,
     report::Report,
-    run::{output, run, succeeds},
+    run::{note, output, run, succeeds},
     wheel::{self, Profile},
 };
 
@@ -149,7 +149,7 @@ pub(crate) fn step(paths: &Paths, wheel: &Path, daemon: &Daemon) -> Result<()> {
         if is_required("pyright") {
             bail!("pyright needs node; install it, or set LIS_REQUIRE without `pyright`");
         }
-        eprintln!("skip: there is no node: pyright does not run");
+        note("skip: there is no node: pyright does not run");
     }
     types(paths, &venv)
 }

@@ -5,13 +5,13 @@ use std::{
     fs,
     io::Write as _,
     path::Path,
-    process::{Command, ExitCode},
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
 
-use crate::{results::Results, run::run_beside};
+use crate::{results::Results, run};
 
 /// Where the test runner writes its results, below the workspace; set in `.config/nextest.toml`.
 pub(crate) const RESULTS: &str = "target/nextest/default/junit.xml";
@@ -38,10 +38,10 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// Runs a program with the lowest priority, so that it takes the time in which others wait.
-    pub(crate) fn run(name: &'static str, command: &Command) -> Self {
+    /// Runs a step whose programs have this niceness, so that they take the time in which others wait.
+    pub(crate) fn run(name: &'static str, niceness: u8, work: impl FnOnce() -> Result<()>) -> Self {
         let start = Instant::now();
-        let (text, result) = run_beside(command);
+        let (result, text) = run::beside(niceness, work);
         Self { name, took: start.elapsed(), text, result }
     }
 }

@@ -1,19 +1,61 @@
 //! Runs programs: echoes the command line, names it in errors. Knows no particular program.
 
 use std::{
+    cell::RefCell,
     ffi::OsStr,
     fs::File,
     path::Path,
     process::{Command, Stdio},
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
-/// Runs a program with our own streams. Any exit status but success is an error.
+/// How the programs of a step that runs beside others are run, and what they have printed.
+struct Beside {
+    niceness: u8,
+    text: String,
+}
+
+thread_local! {
+    static BESIDE: RefCell<Option<Beside>> = const { RefCell::new(None) };
+}
+
+/// Does the work with programs of [`run`] at this niceness, and returns all they printed: for steps beside others, whose
+/// output must not mix with theirs.
+pub(crate) fn beside<T>(niceness: u8, work: impl FnOnce() -> T) -> (T, String) {
+    BESIDE.set(Some(Beside { niceness, text: String::new() }));
+    let result = work();
+    let text = BESIDE.take().map(|beside| beside.text).unwrap_or_default();
+    (result, text)
+}
+
+/// Prints a line, in a step beside others with its programs' output.
+pub(crate) fn note(line: &str) {
+    BESIDE.with_borrow_mut(|beside| match beside {
+        None => eprintln!("{line}"),
+        Some(Beside { text, .. }) => {
+            text.push_str(line);
+            text.push('\n');
+        }
+    });
+}
+
+/// Runs a program with our own streams, in a step beside others with collected ones. Any exit status but success is an
+/// error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = command_line(command);
-    eprintln!("$ {line}");
-    let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
+    note(&format!("$ {line}"));
+    let niceness = BESIDE.with_borrow(|beside| beside.as_ref().map(|beside| beside.niceness));
+    let status = match niceness {
+        None => command.status(),
+        Some(niceness) => nice(niceness, command).output().map(|output| {
+            for stream in [output.stdout, output.stderr] {
+                note(String::from_utf8_lossy(&stream).trim_end());
+            }
+            output.status
+        }),
+    }
+    .with_context(|| format!("cannot start `{line}`"))?;
     if !status.success() {
         bail!("`{line}` ended with {status}");
     }
@@ -38,12 +80,10 @@ pub(crate) fn run_into(file: &Path, command: &mut Command) -> Result<()> {
     run(command.stdout(to))
 }
 
-/// Runs a program with the lowest priority and returns all it printed, with its command line: for steps beside others,
-/// whose output must not mix with theirs. The text is returned with the error as well.
-pub(crate) fn run_beside(command: &Command) -> (String, Result<()>) {
-    let line = command_line(command);
+/// The same program, started through `nice`.
+fn nice(niceness: u8, command: &Command) -> Command {
     let mut nice = Command::new("nice");
-    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    nice.args(["-n", &niceness.to_string()]).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => nice.env(name, value),
@@ -53,19 +93,8 @@ pub(crate) fn run_beside(command: &Command) -> (String, Result<()>) {
     if let Some(dir) = command.get_current_dir() {
         nice.current_dir(dir);
     }
-    let mut text = format!("$ {line}\n");
-    let output = match nice.stdin(Stdio::null()).output() {
-        Ok(output) => output,
-        Err(error) => return (text, Err(error).context(format!("cannot start `nice {line}`"))),
-    };
-    for stream in [output.stdout, output.stderr] {
-        text.push_str(&String::from_utf8_lossy(&stream));
-    }
-    let result = match output.status.success() {
-        true => Ok(()),
-        false => Err(anyhow!("`{line}` ended with {}", output.status)),
-    };
-    (text, result)
+    nice.stdin(Stdio::null());
+    nice
 }
 
 /// Whether a program can be started and succeeds. Prints nothing.
@@ -77,4 +106,21 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
 fn command_line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_beside_others_print_into_the_result() {
+        let (result, text) = beside(1, || {
+            note("first");
+            run(Command::new("sh").args(["-c", "echo out; echo err >&2; nice; exit 3"]))
+        });
+        assert!(result.unwrap_err().to_string().contains("exit status: 3"));
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(lines, ["out", "1", "err"], "{text}");
+        assert!(text.starts_with("first\n$ sh -c"), "{text}");
+    }
 }

@@ -38,6 +38,10 @@ const ON_MAC: [&str; 10] = [
 /// What a prepared machine must offer, so that no test skips itself unnoticed.
 const REQUIRED: &str = "atif,docker,e2b,e2b-js,gguf,llama,math-verify,mcp,mcp-conformance,openenv,pip,registry,mmdebstrap,overlay,schemathesis,torch,transformers,userns,rootless";
 
+/// The niceness of steps beside the tests: of those that compute, and of those that mostly wait and have time limits.
+const COMPUTING: u8 = 19;
+const WAITING: u8 = 5;
+
 /// The fast checks: installs nothing and starts nothing.
 pub(crate) fn check(paths: &Paths) -> ExitCode {
     let mut report = Report::default();
@@ -93,40 +97,25 @@ pub(crate) fn test(paths: &Paths) -> Result<ExitCode> {
             false => Ok(()),
         }
     });
-    let commands = beside(paths)?;
     let finished = thread::scope(|scope| {
-        let others = scope.spawn(|| {
-            let run = |(name, command): &(&'static str, Command)| Beside::run(name, command);
-            commands.iter().map(run).collect::<Vec<_>>()
-        });
-        if web::is_possible() {
-            report
-                .step("the page in a browser", || web::test(paths, web::program(paths).as_deref()));
-        }
-        report.tests("tests", &paths.root, || run_tests(paths, &daemon, &built, root));
-        report.step("python package", || {
-            let wheel = wheel.as_deref().context("there is no wheel")?;
-            python_package::step(paths, wheel, &daemon)
-        });
-        report.step("framework adapters", || {
-            frameworks::check(paths, wheel.as_deref().context("there is no wheel")?)
-        });
-        daemon.stop();
+        let (daemon, wheel) = (&daemon, wheel.as_deref());
+        let others = scope.spawn(move || beside(paths, daemon, wheel));
+        report.tests("tests", &paths.root, || run_tests(paths, daemon, &built, root));
         if root {
             let workspace = ordinary_user::workspace(&home);
             report.tests("tests as an ordinary user", &workspace, || {
                 ordinary_user::run_archived(paths, &home, &ordinary_user::ALL)
             });
         }
-        report.step("the scratch directory is removed", || {
-            drop(daemon);
-            Ok(())
-        });
         others.join()
     });
     for step in finished.map_err(|_| anyhow!("a step beside the tests panicked"))? {
         report.add(step);
     }
+    report.step("the scratch directory is removed", || {
+        drop(daemon);
+        Ok(())
+    });
     Ok(report.close())
 }
 
@@ -139,27 +128,48 @@ pub(crate) fn build(paths: &Paths) -> Result<()> {
         .env("CMAKE_CXX_FLAGS_RELEASE", "-O1 -DNDEBUG"))
 }
 
-/// The steps beside the tests, in order.
-fn beside(paths: &Paths) -> Result<[(&'static str, Command); 3]> {
+/// The steps beside the tests, in order: those that compute, at the lowest priority, then those that wait as often as the
+/// tests do, by which time the tests that need the machine for themselves have ended.
+fn beside(paths: &Paths, daemon: &Daemon, wheel: Option<&Path>) -> Vec<Beside> {
+    let packed = || wheel.context("there is no wheel");
+    let mut done = vec![
+        Beside::run("documentation", COMPUTING, || documentation(paths)),
+        Beside::run("builds on macOS", COMPUTING, || builds_on_mac(paths)),
+        Beside::run("examples in the documentation", COMPUTING, || examples(paths)),
+    ];
+    if web::is_possible() {
+        done.push(Beside::run("the page in a browser", WAITING, || {
+            web::test(paths, web::program(paths).as_deref())
+        }));
+    }
+    done.push(Beside::run("python package", WAITING, || {
+        python_package::step(paths, packed()?, daemon)
+    }));
+    done.push(Beside::run("framework adapters", WAITING, || frameworks::check(paths, packed()?)));
+    done
+}
+
+fn documentation(paths: &Paths) -> Result<()> {
     let mut documentation = cargo(paths, "doc");
     documentation
         .args(["--workspace", "--no-deps", "--document-private-items", "--quiet"])
         .env("RUSTDOC", paths.root.join(".ci/rustdoc-check"))
         .env("RUSTDOCFLAGS", "-D warnings");
     as_clippy(&mut documentation)?;
-    let mut mac = cargo(paths, "check");
+    run(&mut documentation)
+}
+
+fn builds_on_mac(paths: &Paths) -> Result<()> {
     // llama.cpp is C++, and there is no compiler for it here.
-    mac.args(["--no-default-features", "--target", setup::MAC])
-        .args(ON_MAC.iter().flat_map(|name| ["-p", name]));
-    let mut examples = cargo(paths, "test");
-    examples
+    run(cargo(paths, "check")
+        .args(["--no-default-features", "--target", setup::MAC])
+        .args(ON_MAC.iter().flat_map(|name| ["-p", name])))
+}
+
+fn examples(paths: &Paths) -> Result<()> {
+    run(cargo(paths, "test")
         .args(["--doc", "--workspace", "--quiet"])
-        .env("LD_LIBRARY_PATH", torch::library_path(paths)?);
-    Ok([
-        ("documentation", documentation),
-        ("builds on macOS", mac),
-        ("examples in the documentation", examples),
-    ])
+        .env("LD_LIBRARY_PATH", torch::library_path(paths)?))
 }
 
 /// Sets what `cargo clippy -- -D warnings` sets: cargo then takes clippy's results for the crates of the workspace
