@@ -1,7 +1,8 @@
 """Measures the Python package: sandboxes beside the reference package on Docker, calls, threads, asyncio, multiprocessing.
 
 `cargo xtask perf-python` builds a release wheel, starts a Docker daemon, installs the reference package, and runs this. Prints a
-table, or one object with `--json`. The exit code is 1 where a bound is missed.
+table, or one object with `--json`. The exit code is 1 where a bound is missed, also where something of a sandbox is left at the
+end.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import os
 import statistics
 import subprocess
 import sys
@@ -19,11 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llm_in_sandbox import AsyncSandbox, Sandbox, SandboxPool
+from llm_in_sandbox._engine import engine
 
 #: Name and value of each figure, with its bound: at least, or at most.
 Figures = dict[str, tuple[float, str, float]]
-#: Seconds after which processes hang.
+#: Seconds after which threads, tasks and processes count as hung.
 HANG = 300
+#: Seconds until nothing is left of sandboxes that were closed.
+GONE = 20
 
 
 def timed(count: int, work: Callable[[], object]) -> list[float]:
@@ -64,27 +69,42 @@ def calls(sandbox: Sandbox, rounds: int) -> tuple[float, float, float]:
 
 
 def threads(count: int, each: int) -> tuple[float, int]:
-    """Sandboxes per second, created, used and closed by threads, and how many failed."""
-    failed: list[Exception] = []
+    """Sandboxes per second, created, used and closed by threads, and how many failed or did not end."""
+    ended: list[Exception | None] = []
 
     def work() -> None:
         for _ in range(each):
             try:
                 lifecycle()
+                ended.append(None)
             except Exception as error:
-                failed.append(error)
+                ended.append(error)
 
-    made = [threading.Thread(target=work) for _ in range(count)]
+    made = [threading.Thread(target=work, daemon=True) for _ in range(count)]
     start = time.perf_counter()
     for thread in made:
         thread.start()
+    join(made)
+    return count * each / (time.perf_counter() - start), count * each - ended.count(None)
+
+
+def join(made: list[threading.Thread]) -> None:
+    """Waits for threads, but not for those that hang."""
+    deadline = time.monotonic() + HANG
     for thread in made:
-        thread.join()
-    return count * each / (time.perf_counter() - start), len(failed)
+        thread.join(max(0, deadline - time.monotonic()))
 
 
-async def at_once(count: int) -> tuple[float, float, int]:
-    """Seconds until so many sandboxes are open at once, until each has run a command and is closed, and how many failed."""
+def at_once(count: int) -> tuple[float, float, int]:
+    """Seconds until so many sandboxes are open at once, until each has run a command and is closed, and how many failed; all,
+    if they hang."""
+    try:
+        return asyncio.run(asyncio.wait_for(_at_once(count), HANG))
+    except asyncio.TimeoutError:
+        return HANG, HANG, count
+
+
+async def _at_once(count: int) -> tuple[float, float, int]:
     start = time.perf_counter()
     made = await asyncio.gather(*(AsyncSandbox.create() for _ in range(count)), return_exceptions=True)
     opened = time.perf_counter() - start
@@ -95,17 +115,23 @@ async def at_once(count: int) -> tuple[float, float, int]:
     return opened, time.perf_counter() - start, failed
 
 
-def fails(number: int) -> bool:
-    """Whether a sandbox of a worker process fails."""
+def run_of(sandbox: Sandbox) -> str:
+    """The name that all sandboxes of its process start with."""
+    return sandbox.id.rsplit("-", 1)[0]
+
+
+def in_a_worker(number: int) -> str | None:
+    """Uses a sandbox of a worker process; returns the name of its run, or `None` if it fails."""
     try:
         with Sandbox() as sandbox:
-            return sandbox.run(f"echo {number}").stdout != f"{number}\n"
+            return run_of(sandbox) if sandbox.run(f"echo {number}").stdout == f"{number}\n" else None
     except Exception:
-        return True
+        return None
 
 
-def processes(method: str, count: int) -> int:
-    """How many sandboxes of worker processes fail, while threads of this one use another; all, if they hang."""
+def processes(method: str, count: int, runs: set[str]) -> int:
+    """How many sandboxes of worker processes fail, while threads of this one use another; all, if they hang. Adds the names
+    of their runs."""
     done = threading.Event()
     with Sandbox() as sandbox:
 
@@ -113,18 +139,44 @@ def processes(method: str, count: int) -> int:
             while not done.is_set():
                 sandbox.run(["true"])
 
-        users = [threading.Thread(target=use) for _ in range(4)]
+        users = [threading.Thread(target=use, daemon=True) for _ in range(4)]
         for user in users:
             user.start()
         try:
             with multiprocessing.get_context(method).Pool(4) as pool:
-                return sum(pool.map_async(fails, range(count)).get(HANG))
+                made = pool.map_async(in_a_worker, range(count)).get(HANG)
+                runs.update(run for run in made if run is not None)
+                return made.count(None)
         except multiprocessing.TimeoutError:
             return count
         finally:
             done.set()
-            for user in users:
-                user.join()
+            join(users)
+
+
+def left(runs: set[str]) -> list[str]:
+    """What is left of runs on this machine: processes, mounts and control groups."""
+    found: list[str] = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            group = Path(f"/proc/{pid}/cgroup").read_text()
+        except OSError:
+            continue
+        if any(run in group for run in runs):
+            found.append(f"process {pid}")
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    found += [f"mount {line.split()[4]}" for line in mounts if any(run in line for run in runs)]
+    for base, directories, _ in os.walk("/sys/fs/cgroup"):
+        found += [os.path.join(base, name) for name in directories if any(run in name for run in runs)]
+    return found
+
+
+def left_after(runs: set[str], seconds: float = GONE) -> list[str]:
+    """What is still left of them after some time."""
+    deadline = time.monotonic() + seconds
+    while (found := left(runs)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
 
 
 def beside(reference: str, image: str, rounds: int) -> tuple[float, float]:
@@ -132,7 +184,7 @@ def beside(reference: str, image: str, rounds: int) -> tuple[float, float]:
 
     def measure(python: str, count: int) -> list[float]:
         words = [python, str(Path(__file__).with_name("perf_reference.py")), image, str(count)]
-        ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+        ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=HANG)
         seconds: list[float] = json.loads(ended.stdout.splitlines()[-1])
         return seconds
 
@@ -155,7 +207,8 @@ def figures(arguments: argparse.Namespace) -> Figures:
         add("DockerRuntime: create + run + close, median ms", ours * 1e3)
         add("the same of the reference on Docker, median ms", theirs * 1e3)
         add("ratio", theirs / ours, "at least", 50)
-    lifecycle()
+    with Sandbox() as sandbox:
+        runs = {run_of(sandbox)}
     add("Sandbox: create + run + close, median ms", milliseconds(rounds, lifecycle))
     with SandboxPool(8) as pool:
 
@@ -175,15 +228,21 @@ def figures(arguments: argparse.Namespace) -> Figures:
     rate, failed = threads(64, 4)
     add("64 threads: sandboxes per second", rate)
     add("64 threads: failures", failed, "at most", 0)
-    opened, total, failed = asyncio.run(at_once(count))
+    opened, total, failed = at_once(count)
     add(f"asyncio: {count} sandboxes open after s", opened)
     add(f"asyncio: {count} sandboxes used and closed after s", total)
     add(f"asyncio: {count} sandboxes: failures", failed, "at most", 0)
     for method in ("fork", "spawn"):
         start = time.perf_counter()
-        failed = processes(method, 32)
+        failed = processes(method, 32, runs)
         add(f"multiprocessing {method}: 32 sandboxes after s", time.perf_counter() - start)
         add(f"multiprocessing {method}: failures", failed, "at most", 0)
+    # As the interpreter does at its exit; no sandbox can be created afterwards.
+    engine().shut_down()
+    remains = left_after(runs)
+    for one in remains:
+        print(f"left: {one}", file=sys.stderr)
+    add("left at the end: processes, mounts, control groups", len(remains), "at most", 0)
     return made
 
 

@@ -79,6 +79,7 @@ impl Completions {
         operation: impl Future<Output = Outcome> + Send + 'static,
     ) -> Result<u64, Failure> {
         process.check()?;
+        self.check()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let queue = Arc::clone(&self.queue);
         let reporter = Reporter { queue: Arc::clone(&queue), number, outcome: None };
@@ -93,16 +94,33 @@ impl Completions {
     }
 
     /// Reports an operation that has ended, and returns its number.
-    pub(crate) fn report(&self, outcome: Outcome) -> u64 {
+    pub(crate) fn report(&self, outcome: Outcome) -> Result<u64, Failure> {
+        self.check()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.queue.push(number, outcome);
-        number
+        Ok(number)
+    }
+
+    /// Whether this is the process that created it. Another one shares the event with it, and has a copy of its locks,
+    /// which may be held forever.
+    fn is_own(&self) -> bool {
+        std::process::id() == self.pid
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        match self.is_own() {
+            true => Ok(()),
+            false => Err(Failure::closed(format!(
+                "the event loop belongs to the process {} and cannot be used in one forked from it",
+                self.pid
+            ))),
+        }
     }
 }
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        if std::process::id() != self.pid {
+        if !self.is_own() {
             leak(&self.queue);
         }
     }
@@ -124,8 +142,12 @@ impl Completions {
         self.queue.event.as_raw_fd()
     }
 
-    /// Takes what has ended: numbers, each with a result or an exception, of which one is `None`.
+    /// Takes what has ended: numbers, each with a result or an exception, of which one is `None`. Nothing in a forked
+    /// process.
     fn drain(&self, py: Python<'_>) -> PyResult<Vec<Report>> {
+        if !self.is_own() {
+            return Ok(Vec::new());
+        }
         // Before the list is taken: what ends in between makes it readable again.
         let _ = rustix::io::read(&self.queue.event, &mut [0_u8; 8]);
         let ended = std::mem::take(&mut *lock(&self.queue.ended));
@@ -139,8 +161,11 @@ impl Completions {
         Ok(ended.into_iter().map(report).collect())
     }
 
-    /// Cancels an operation. It is still reported.
+    /// Cancels an operation. It is still reported. Does nothing in a forked process.
     fn cancel(&self, number: u64) {
+        if !self.is_own() {
+            return;
+        }
         let task = lock(&self.queue.running).get(&number).cloned();
         if let Some(task) = task {
             task.abort();

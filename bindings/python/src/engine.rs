@@ -41,12 +41,16 @@ pub(crate) struct Process {
     handle: Handle,
     /// `None` once it is dropped.
     threads: Option<tokio::runtime::Runtime>,
-    runtimes: tokio::sync::Mutex<HashMap<RuntimeKey, Arc<AnyRuntime>>>,
+    /// Each in a lock of its own: one that takes long to start, such as a slow Docker daemon, delays no other.
+    runtimes: Mutex<HashMap<RuntimeKey, Cell>>,
     open: Mutex<HashMap<u64, Weak<Shared>>>,
     next: AtomicU64,
     settings: Settings,
     closing: CancellationToken,
 }
+
+/// A runtime, once it is started.
+type Cell = Arc<tokio::sync::Mutex<Option<Arc<AnyRuntime>>>>;
 
 /// Which runtime.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,7 +81,7 @@ impl Process {
             pid: std::process::id(),
             handle: threads.handle().clone(),
             threads: Some(threads),
-            runtimes: tokio::sync::Mutex::default(),
+            runtimes: Mutex::default(),
             open: Mutex::default(),
             next: AtomicU64::new(1),
             settings,
@@ -136,9 +140,14 @@ impl Process {
         }
     }
 
+    fn cell(&self, key: &RuntimeKey) -> Cell {
+        Arc::clone(lock(&self.runtimes).entry(key.clone()).or_default())
+    }
+
     async fn started(&self, key: &RuntimeKey) -> Result<Arc<AnyRuntime>, Failure> {
-        let mut runtimes = self.runtimes.lock().await;
-        if let Some(runtime) = runtimes.get(key) {
+        let cell = self.cell(key);
+        let mut started = cell.lock().await;
+        if let Some(runtime) = &*started {
             return Ok(Arc::clone(runtime));
         }
         let runtime = match key {
@@ -149,7 +158,7 @@ impl Process {
             }
         };
         let runtime = Arc::new(runtime);
-        runtimes.insert(key.clone(), Arc::clone(&runtime));
+        *started = Some(Arc::clone(&runtime));
         Ok(runtime)
     }
 
@@ -195,9 +204,10 @@ impl Process {
     }
 
     async fn forget_runtime(&self, key: &RuntimeKey, ended: &Arc<AnyRuntime>) {
-        let mut runtimes = self.runtimes.lock().await;
-        if runtimes.get(key).is_some_and(|runtime| Arc::ptr_eq(runtime, ended)) {
-            runtimes.remove(key);
+        let cell = self.cell(key);
+        let mut started = cell.lock().await;
+        if started.as_ref().is_some_and(|runtime| Arc::ptr_eq(runtime, ended)) {
+            *started = None;
         }
     }
 
@@ -207,10 +217,10 @@ impl Process {
         let open: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
         let closed = futures_util::future::join_all(open.into_iter().map(Shared::close));
         let _ = tokio::time::timeout(CLOSING, closed).await;
-        // A task that starts a runtime holds the lock; it has been cancelled.
-        if let Ok(mut runtimes) = tokio::time::timeout(CLOSING, self.runtimes.lock()).await {
-            runtimes.clear();
-        }
+        let cells: Vec<_> = lock(&self.runtimes).drain().map(|(_, cell)| cell).collect();
+        // A task that starts a runtime holds its lock; it has been cancelled.
+        let ended = cells.iter().map(async |cell| drop(cell.lock().await.take()));
+        let _ = tokio::time::timeout(CLOSING, futures_util::future::join_all(ended)).await;
     }
 }
 
@@ -218,7 +228,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         if let Some(threads) = self.threads.take() {
             let entered = threads.enter();
-            self.runtimes.get_mut().clear();
+            lock(&self.runtimes).clear();
             drop(entered);
             threads.shutdown_background();
         }

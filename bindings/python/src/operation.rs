@@ -86,12 +86,11 @@ impl Operation {
     /// Starts the operation; returns the number under which its result is reported.
     fn start(&self, py: Python<'_>, completions: PyRef<'_, Completions>) -> PyResult<u64> {
         match self.take() {
-            Step::Ended(outcome) => Ok(completions.report(outcome)),
-            Step::Prepared(work) => {
-                completions.start(&self.process, work).map_err(|failure| failure.into_exception(py))
-            }
-            Step::Started => Err(started_twice()),
+            Step::Ended(outcome) => completions.report(outcome),
+            Step::Prepared(work) => completions.start(&self.process, work),
+            Step::Started => return Err(started_twice()),
         }
+        .map_err(|failure| failure.into_exception(py))
     }
 }
 

@@ -42,7 +42,7 @@ impl<T> Owned<T> {
         &self.closed
     }
 
-    /// Whether it cannot be used: it is closed, or belongs to another process, whose locks may be taken for ever here.
+    /// Whether it cannot be used: it is closed, or belongs to another process, whose locks may be held forever here.
     pub(crate) fn is_closed(&self) -> bool {
         !self.process.is_own() || self.closed.is_cancelled()
     }

@@ -7,6 +7,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyTuple},
 };
+use rollout::Loss;
 use sandbox::{Captured, Cause, CopyReport, Entry, EntryKind, Status};
 
 use crate::{
@@ -125,7 +126,8 @@ fn stream(py: Python<'_>, captured: Captured) -> PyResult<(Py<PyAny>, Py<PyAny>)
     Ok((bytes.into_any().unbind(), text))
 }
 
-/// Groups of rollouts: the record in JSON, the segments, the lines of events, and the problem in JSON.
+/// Groups of rollouts: the record in JSON, the segments, the lines of events, and the problem in JSON. A segment has its
+/// tokens, its mask, its log-probabilities and the length of its prompt.
 fn rollouts(py: Python<'_>, made: Rollouts) -> PyResult<Py<PyAny>> {
     let json = |error: serde_json::Error| Failure::usage(error.to_string()).into_exception(py);
     let mut groups = Vec::new();
@@ -133,13 +135,18 @@ fn rollouts(py: Python<'_>, made: Rollouts) -> PyResult<Py<PyAny>> {
         let row = serde_json::to_string(&*problem).map_err(json)?;
         let mut members = Vec::new();
         for mut rollout in group.members {
+            let counted = rollout.loss == Loss::Counted;
             let segments: Vec<_> = std::mem::take(&mut rollout.segments)
                 .into_iter()
                 .map(|segment| {
-                    let mask: Vec<u8> = segment.sampled.into_iter().map(u8::from).collect();
+                    let prompt = segment.prompt_tokens();
                     // A list of numbers, not `bytes`.
-                    let mask: Vec<u32> = mask.into_iter().map(u32::from).collect();
-                    (segment.tokens, mask, segment.logprobs)
+                    let mask: Vec<u32> = segment
+                        .sampled
+                        .into_iter()
+                        .map(|sampled| u32::from(sampled && counted))
+                        .collect();
+                    (segment.tokens, mask, segment.logprobs, prompt)
                 })
                 .collect();
             let mut events = String::new();

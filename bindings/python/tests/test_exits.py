@@ -19,6 +19,8 @@ from conftest import Script, gone
 from llm_in_sandbox import Sandbox
 
 ROUNDS = int(os.environ.get("LIS_ROUNDS", "1"))
+#: Threads, and tasks of an event loop, that create and close sandboxes at the end.
+MANY = 64 if ROUNDS > 1 else 16
 #: Most seconds of an end. A hang takes forever; a busy machine does not.
 MOST = 60.0
 
@@ -42,6 +44,37 @@ SITUATIONS = {
         for command in ("true", "sleep 1000", "head -c 1M /dev/zero"):
             threading.Thread(target=work, args=(command,), daemon=True).start()
         ready(kept.id)
+        """,
+    # Many threads that create, use and close sandboxes.
+    "many threads": f"""
+        created = queue.SimpleQueue()
+        def work():
+            while True:
+                try:
+                    with lis.Sandbox() as one:
+                        created.put(one.id)
+                        one.run("true")
+                except lis.SandboxError:
+                    return
+        for _ in range({MANY}):
+            threading.Thread(target=work, daemon=True).start()
+        ready(created.get())
+        """,
+    # Many tasks of an event loop that do the same.
+    "many tasks": f"""
+        async def work(created):
+            while True:
+                async with await lis.AsyncSandbox.create() as one:
+                    await created.put(one.id)
+                    await one.run("true")
+        async def main():
+            created = asyncio.Queue()
+            tasks = [asyncio.create_task(work(created)) for _ in range({MANY})]
+            ready(await created.get())
+            if END != "return":
+                end()
+                await asyncio.sleep(1000)
+        asyncio.run(main())
         """,
     # Tasks that are cancelled while they create sandboxes and run commands.
     "asyncio": """
@@ -110,7 +143,7 @@ SITUATIONS = {
 ENDS = ("return", "exception", "abort", "_exit", "kill")
 
 PROGRAM = """
-import asyncio, multiprocessing, os, random, re, signal, sys, threading, time
+import asyncio, multiprocessing, os, queue, random, re, signal, sys, threading, time
 import llm_in_sandbox as lis
 
 END = sys.argv[1]
@@ -172,9 +205,9 @@ def left_in(directory: Path) -> list[str]:
 
 
 def ended(pid: str) -> bool:
-    """Whether a process ends soon."""
+    """Whether a process ends soon; one that nobody has waited for has ended."""
     deadline = time.monotonic() + MOST
-    while os.path.exists(f"/proc/{pid}"):
+    while os.path.exists(f"/proc/{pid}/exe"):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)

@@ -34,7 +34,7 @@ def test_keyboard_interrupt_ends_a_command(script: Start) -> None:
     start = time.monotonic()
     run.process.send_signal(signal.SIGINT)
     assert run.line() == "interrupted"
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 20
     assert run.line() == "alive"
     assert run.finish()[0] == 0
     assert gone(name)
@@ -50,7 +50,7 @@ def test_a_signal_handler_may_use_sandboxes(script: Start) -> None:
             print(sandbox.run("echo handled").stdout.strip(), flush=True)
         signal.signal(signal.SIGUSR1, handler)
         print("ready", flush=True)
-        print(sandbox.run("sleep 1; echo slept").stdout.strip(), flush=True)
+        print(sandbox.run("sleep 5; echo slept").stdout.strip(), flush=True)
         """
     )
     assert run.line() == "ready"
@@ -76,7 +76,7 @@ def test_an_exit_leaves_nothing(script: Start, end: str) -> None:
     name = run.line()
     start = time.monotonic()
     code, _, err = run.finish()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
     assert code == (1 if "1 / 0" in end else 0), err
     assert "panicked" not in err and "Fatal" not in err, err
     assert gone(name)

@@ -127,7 +127,7 @@ def test_a_server_that_fails_gives_no_reward(run: Callable[..., list[list[Rollou
 
 
 @pytest.mark.parametrize("name", ["max_time", "command_timeout"])
-def test_time_limits_that_are_none(run: Callable[..., list[list[Rollout]]], name: str) -> None:
+def test_invalid_time_limits(run: Callable[..., list[list[Rollout]]], name: str) -> None:
     for wrong in (-1, float("nan"), float("inf")):
         with pytest.raises(lis.UsageError, match=name):
             run(solve, **{name: wrong})

@@ -1,6 +1,6 @@
 //! A pool of sandboxes of one specification, created ahead of time so that taking one does not wait.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use tokio::{
     sync::{Mutex, mpsc},
@@ -12,9 +12,12 @@ use crate::{Error, Runtime, Spec};
 /// The maximum number of sandboxes that are created at once.
 const AT_ONCE: usize = 8;
 
+/// A sandbox, or why there is none and since when that is known.
+type Created<S> = Result<S, (Instant, Error)>;
+
 /// Keeps up to `size` sandboxes ready. Each is handed out once and never returned.
 pub struct Pool<R: Runtime> {
-    ready: Mutex<mpsc::Receiver<Result<R::Sandbox, Error>>>,
+    ready: Mutex<mpsc::Receiver<Created<R::Sandbox>>>,
     /// Dropping these ends them.
     fillers: JoinSet<()>,
 }
@@ -31,6 +34,7 @@ impl<R: Runtime> Pool<R> {
             fillers.spawn(async move {
                 loop {
                     let created = runtime.create(&spec).await;
+                    let created = created.map_err(|error| (Instant::now(), error));
                     if sender.send(created).await.is_err() {
                         return;
                     }
@@ -41,22 +45,39 @@ impl<R: Runtime> Pool<R> {
     }
 
     /// Takes a sandbox; waits for its creation if none is ready.
+    ///
+    /// # Errors
+    /// Creating one failed after the call. What failed before may have ended, so it is tried again.
     pub async fn take(&self) -> Result<R::Sandbox, Error> {
-        let next = self.ready.lock().await.recv().await;
-        next.unwrap_or_else(|| Err(Error::Gone("the pool has stopped".into())))
+        let called = Instant::now();
+        let mut ready = self.ready.lock().await;
+        loop {
+            match ready.recv().await {
+                Some(Ok(sandbox)) => return Ok(sandbox),
+                Some(Err((failed, _))) if failed < called => {}
+                Some(Err((_, error))) => return Err(error),
+                None => return Err(Error::Gone("the pool has stopped".into())),
+            }
+        }
     }
 
     /// Stops the pool and destroys the sandboxes that were not taken.
+    ///
+    /// # Errors
+    /// The first failure, once all of them were tried. A sandbox that is gone already is none.
     pub async fn close(mut self) -> Result<(), Error> {
         self.fillers.shutdown().await;
         let mut ready = self.ready.lock().await;
         ready.close();
+        let mut result = Ok(());
         while let Some(created) = ready.recv().await {
-            if let Ok(unused) = created {
-                crate::Sandbox::destroy(unused).await?;
+            let Ok(unused) = created else { continue };
+            match crate::Sandbox::destroy(unused).await {
+                Err(error) if !error.is_gone() => result = result.and(Err(error)),
+                _ => {}
             }
         }
-        Ok(())
+        result
     }
 }
 

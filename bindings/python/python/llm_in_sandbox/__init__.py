@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from . import grade
 from ._async_sandbox import AsyncSandbox
-from ._benchmark import Attempt, BenchmarkResults
+from ._benchmark import Attempt, BenchmarkResults, abenchmark
 from ._command import CommandResult, CopyReport, Entry
 from ._constants import CMD_TIMEOUT, DOCKER_PATH
 from ._engine import find_program
-from ._pool import SandboxPool
+from ._pool import AsyncSandboxPool, SandboxPool
 from ._progress import Progress
 from ._rollout import Rollout, Segment, arollout, rollout
 from ._sandbox import Sandbox
@@ -52,6 +52,7 @@ __all__ = [
     "Agent",
     "AgentArgs",
     "AsyncSandbox",
+    "AsyncSandboxPool",
     "Attempt",
     "BenchmarkResults",
     "CommandError",
@@ -77,6 +78,7 @@ __all__ = [
     "Trajectory",
     "TrajectoryStep",
     "UsageError",
+    "abenchmark",
     "arollout",
     "benchmark",
     "find_program",

@@ -108,7 +108,7 @@ class Agent(Unpicklable):
         names = [tool.name for tool in self.tools]
         if len(set(names)) < len(names):
             raise UsageError(f"two tools have the same name: {', '.join(sorted(names))}")
-        self.sandbox_options: dict[str, Any] = dict(sandbox or {})
+        self.sandbox_options: dict[str, Any] = dict(_arguments.mapping("sandbox", sandbox))
         sampling = {"temperature": temperature, "top_p": top_p, "seed": seed}
         limits: Json = {"turns": max_turns, "tokens": max_tokens, "cost": max_cost}
         per_call = 4096 if self.model.is_local else 65_536
@@ -214,6 +214,8 @@ class _Run:
     ) -> None:
         if not isinstance(task, str):
             raise TypeError(f"argument `task`: expected str, not {type(task).__name__}")
+        if files is not None and not isinstance(files, (Mapping, str, os.PathLike)):
+            raise TypeError(f"argument `files`: expected a mapping or a path, not {type(files).__name__}")
         self.agent = agent
         self.task = task
         self.files = files

@@ -94,4 +94,13 @@ def stdin(value: bytes | str | None) -> bytes | None:
 
 def pairs(env: Mapping[str, str] | None) -> list[tuple[str, str]]:
     """Environment variables."""
-    return [] if env is None else list(env.items())
+    return list(mapping("env", env).items())
+
+
+def mapping(name: str, value: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """A mapping; an empty one for `None`."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"argument `{name}`: expected a mapping, not {type(value).__name__}")
+    return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import os
 import signal
@@ -11,6 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -18,12 +21,12 @@ from typing import Any, Literal
 from ._engine import find_program
 from ._function_server import FunctionServer
 from ._messages import Json
-from ._model import Model, settings
+from ._model import Model, ModelFunction, settings
 from ._scratch import Scratch, until_exit
 from ._trajectory import Trajectory
 from .errors import InfrastructureError, UsageError
 
-__all__ = ["Attempt", "BenchmarkResults", "benchmark"]
+__all__ = ["Attempt", "BenchmarkResults", "abenchmark", "benchmark"]
 
 _KEY = "LLM_IN_SANDBOX_BENCHMARK_KEY"
 #: Becomes the program, which gets SIGTERM when the thread that started it ends, even by `kill -9`. That thread waits for it.
@@ -144,13 +147,77 @@ def benchmark(
         InfrastructureError: attempts failed because of the machine, the model's server or the judge. What finished is
             stored in `output`. An exception of a function is the `__cause__`.
     """
-    chosen = settings(model, base_url=base_url, api_key=api_key)
+    return _played(locals(), None)
+
+
+async def abenchmark(
+    task: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    model: Model | None = None,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    data: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Iterable[Mapping[str, Any]] | None = None,
+    mode: Literal["sandbox", "llm", "both"] = "sandbox",
+    repeat: int | None = None,
+    limit: int | None = None,
+    ids: Sequence[str] = (),
+    max_turns: int | None = None,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    seed: int | None = None,
+    concurrency: int | None = None,
+    judge_model: str | None = None,
+    judge_base_url: str | None = None,
+    output: str | os.PathLike[str] | None = None,
+    options: Sequence[str] = (),
+) -> BenchmarkResults:
+    """The same for asyncio. A function may be a coroutine function, which is awaited in this event loop; others are called
+    in threads. Cancelling the task ends the run; what finished is stored."""
+    arguments, stop = locals(), threading.Event()
+    if callable(model):
+        arguments["model"] = _in_loop(model, asyncio.get_running_loop())
+    work = asyncio.ensure_future(asyncio.to_thread(_played, arguments, stop))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        stop.set()
+        # The program ends first, and its files are removed.
+        await asyncio.wait([work])
+        work.exception()
+        raise
+
+
+def _in_loop(function: ModelFunction, loop: asyncio.AbstractEventLoop) -> ModelFunction:
+    """The function, for other threads: what it returns is awaited in this loop."""
+
+    async def awaited(value: Any) -> Any:
+        return await value
+
+    @wraps(function)
+    def call(messages: list[Json], tools: list[Json]) -> Any:
+        value = function(messages, tools)
+        if not inspect.isawaitable(value):
+            return value
+        return asyncio.run_coroutine_threadsafe(awaited(value), loop).result()
+
+    call.__name__ = getattr(function, "__name__", type(function).__name__)
+    return call
+
+
+class _Stopped(Exception):
+    """The caller does not wait for the run any more."""
+
+
+def _played(given: Mapping[str, Any], stop: threading.Event | None) -> BenchmarkResults:
+    """Runs the program with the arguments of `benchmark`, until it ends or `stop` is set."""
+    chosen = settings(given["model"], base_url=given["base_url"], api_key=given["api_key"])
+    task, output = given["task"], given["output"]
     tasks = [task] if isinstance(task, (str, os.PathLike)) else list(task)
     with ExitStack() as stack:
         served: FunctionServer | None = None
         where = os.fspath(output) if output is not None else until_exit()
         words = [find_program(), "benchmark", *(os.fspath(name) for name in tasks)]
-        words += ["--output", where, "--json", "--quiet", "--yes", "--mode", mode]
+        words += ["--output", where, "--json", "--quiet", "--yes", "--mode", given["mode"]]
         key = chosen.api_key
         if chosen.function is not None:
             served = stack.enter_context(FunctionServer(chosen.function, chosen.name))
@@ -164,26 +231,23 @@ def benchmark(
         if key is not None and not chosen.is_local:
             environment[_KEY] = key
             words += ["--api-key-env", _KEY]
-        words += _data(data, tasks, stack)
-        given = {
-            "--repeat": repeat,
-            "--limit": limit,
-            "--max-turns": max_turns,
-            "--max-tokens": max_tokens,
-            "--temperature": temperature,
-            "--seed": seed,
-            "--concurrency": concurrency,
-            "--judge-model": judge_model,
-            "--judge-base-url": judge_base_url,
-            "--ids": ",".join(ids) or None,
-        }
-        for name, value in given.items():
+        words += _data(given["data"], tasks, stack)
+        names = (
+            "repeat limit max_turns max_tokens temperature seed concurrency judge_model judge_base_url"
+        )
+        values = {"--" + name.replace("_", "-"): given[name] for name in names.split()}
+        values["--ids"] = ",".join(given["ids"]) or None
+        for name, value in values.items():
             if value is not None:
                 words += [name, str(value)]
         try:
-            _run([*words, *options], environment)
+            _run([*words, *given["options"]], environment, stop)
         except InfrastructureError as error:
-            raise error from (served.error if served is not None else None)
+            raised = served.error if served is not None else None
+            if raised is not None and not isinstance(raised, Exception):
+                # `KeyboardInterrupt` and `SystemExit` are for this process.
+                raise raised from None
+            raise error from raised
         return BenchmarkResults(where)
 
 
@@ -205,8 +269,8 @@ def _data(data: Any, tasks: list[Any], stack: ExitStack) -> list[str]:
     return ["--data", path]
 
 
-def _run(words: list[str], environment: dict[str, str]) -> None:
-    """Runs the program; an interrupt, and the end of this process, end it too."""
+def _run(words: list[str], environment: dict[str, str], stop: threading.Event | None) -> None:
+    """Runs the program; an interrupt, `stop`, and the end of this process, end it too."""
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *words],
         stdin=subprocess.DEVNULL,
@@ -233,7 +297,8 @@ def _run(words: list[str], environment: dict[str, str]) -> None:
                 code = process.wait(0.2)
                 break
             except subprocess.TimeoutExpired:
-                continue
+                if stop is not None and stop.is_set():
+                    raise _Stopped from None
     except BaseException:
         process.send_signal(signal.SIGINT)
         try:

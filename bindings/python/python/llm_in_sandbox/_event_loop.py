@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ class _Bridge:
     """Results of operations for one event loop, which reads them itself: no other thread runs Python code."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._process = os.getpid()
         self._completions = _native.Completions()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         loop.add_reader(self._completions.fileno(), self._drain)
@@ -31,6 +33,9 @@ class _Bridge:
                 future.set_exception(error)
 
     async def finished(self, loop: asyncio.AbstractEventLoop, operation: _native.Operation) -> Any:
+        if self._process != os.getpid():
+            # In a forked process the loop is its parent's: what is to be closed there is left alone, other work is refused.
+            return operation.wait()
         number = operation.start(self._completions)
         future: asyncio.Future[Any] = loop.create_future()
         self._waiting[number] = future

@@ -32,7 +32,7 @@ class FunctionServer:
         self.api_key = secrets.token_urlsafe(24)
         self.name = name
         self.error: BaseException | None = None
-        """The last exception of the function."""
+        """The last exception of the function, or the first that is not an `Exception`."""
         owner = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -43,15 +43,21 @@ class FunctionServer:
                 if self.headers.get("Authorization") != f"Bearer {owner.api_key}":
                     self._reply(401, {"error": {"message": "wrong key"}})
                     return
-                length = int(self.headers.get("Content-Length") or 0)
-                if length > _MAX_BODY:
-                    self._reply(413, {"error": {"message": "the request is too long"}})
-                    return
-                body = json.loads(self.rfile.read(length))
                 try:
-                    made = _completion(name, function(body["messages"], body.get("tools") or []))
-                except Exception as error:
-                    owner.error = error
+                    length = int(self.headers.get("Content-Length") or 0)
+                    if length > _MAX_BODY:
+                        self._reply(413, {"error": {"message": "the request is too long"}})
+                        return
+                    body = json.loads(self.rfile.read(length))
+                    messages, tools = body["messages"], body.get("tools") or []
+                except (ValueError, LookupError, TypeError, AttributeError) as error:
+                    self._reply(400, {"error": {"message": f"not a request of chat completions: {failure(error)}"}})
+                    return
+                try:
+                    made = _completion(name, function(messages, tools))
+                except BaseException as error:
+                    # Also `SystemExit` and `KeyboardInterrupt`, which would otherwise end this thread alone.
+                    owner._failed(error)
                     # Not to be repeated: the function decides itself what it retries.
                     self._reply(400, {"error": {"message": failure(error)}})
                     return
@@ -72,6 +78,10 @@ class FunctionServer:
         self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
+
+    def _failed(self, error: BaseException) -> None:
+        if self.error is None or isinstance(self.error, Exception):
+            self.error = error
 
     def __enter__(self) -> FunctionServer:
         return self

@@ -11,7 +11,8 @@ import subprocess
 import threading
 import time
 import urllib.request
-from typing import IO
+from http.client import HTTPException
+from typing import IO, Any
 
 from ._engine import find_program
 from .errors import ModelError
@@ -20,6 +21,8 @@ __all__ = ["LocalModel", "local_model"]
 
 _KEY = "LLM_IN_SANDBOX_LOCAL_KEY"
 _ADDRESS = re.compile(r"at (http://\S+/v1)")
+#: Without the proxy of the environment, which would get the key.
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class LocalModel:
@@ -46,11 +49,16 @@ class LocalModel:
             env={**os.environ, _KEY: self.api_key},
             start_new_session=True,
         )
-        assert self._process.stderr is not None
-        reader = threading.Thread(target=self._read, args=(self._process.stderr,), daemon=True)
-        reader.start()
-        self._wait(timeout)
-        self.served_name = self._served_name()
+        try:
+            assert self._process.stderr is not None
+            reader = threading.Thread(target=self._read, args=(self._process.stderr,), daemon=True)
+            reader.start()
+            self._wait(timeout)
+            self.served_name = self._served_name()
+        except BaseException:
+            # Nobody else knows the server yet.
+            self.close()
+            raise
 
     def _read(self, stderr: IO[str]) -> None:
         for line in stderr:
@@ -66,10 +74,8 @@ class LocalModel:
         # In steps, so that a signal is handled.
         while not self._ready.wait(0.1):
             if time.monotonic() > deadline:
-                self.close()
                 raise ModelError(f"the model `{self.name}` was not loaded within {timeout:.0f} s")
         if not self.base_url:
-            self.close()
             raise ModelError(
                 f"the model `{self.name}` cannot be loaded: {' '.join(self._lines[-3:])}"
             )
@@ -79,9 +85,12 @@ class LocalModel:
         request = urllib.request.Request(
             f"{self.base_url}/models", headers={"Authorization": f"Bearer {self.api_key}"}
         )
-        with urllib.request.urlopen(request, timeout=30) as response:
-            name: str = json.load(response)["data"][0]["id"]
-        return name
+        try:
+            with _direct.open(request, timeout=30) as response:
+                listed: Any = json.load(response)
+            return str(listed["data"][0]["id"])
+        except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
+            raise ModelError(f"the server of the model `{self.name}` does not list it: {error}") from error
 
     @property
     def running(self) -> bool:

@@ -6,9 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["function_reply", "to_openai", "tools_to_openai"]
+__all__ = ["function_reply", "json_lines", "to_openai", "tools_to_openai"]
 
 Json = dict[str, Any]
+
+
+def json_lines(text: str) -> list[Json]:
+    """The objects of a text with one in each line. Only line feeds end lines: JSON may contain U+2028 and others as they are."""
+    return [json.loads(line) for line in text.split("\n") if line.strip()]
 
 
 def to_openai(message: Mapping[str, Any]) -> Json:

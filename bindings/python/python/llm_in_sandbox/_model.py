@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from ._arguments import mapping
 from .errors import UsageError
 
 __all__ = ["ModelFunction", "ModelSettings"]
@@ -88,8 +89,8 @@ def settings(
         base_url=base_url,
         api_key=key,
         provider=provider,
-        headers=tuple((headers or {}).items()),
-        extra_body=dict(extra_body or {}),
+        headers=tuple(mapping("headers", headers).items()),
+        extra_body=dict(mapping("extra_body", extra_body)),
         retries=retries,
         silence=silence,
     )

@@ -13,7 +13,7 @@ from . import _arguments
 from ._arguments import Path
 from ._engine import engine
 from ._event_loop import finished
-from ._messages import Json
+from ._messages import Json, json_lines
 from ._model import settings
 from ._scratch import Scratch
 from ._trajectory import Trajectory
@@ -32,14 +32,12 @@ class Segment:
 
     token_ids: list[int] = field(repr=False)
     mask: list[int] = field(repr=False)
-    """1 where the policy sampled the token, 0 for the prompt and the environment."""
+    """1 where the loss counts the token: where the policy sampled it. 0 for the prompt and the environment, and for all
+    tokens of an episode that `overlong="mask"` leaves out."""
     logprobs: list[float] = field(repr=False)
     """The log-probability with which each token was sampled; 0.0 where it was not."""
-
-    @property
-    def prompt_length(self) -> int:
-        """Tokens before the first that was sampled."""
-        return self.mask.index(1) if 1 in self.mask else len(self.mask)
+    prompt_length: int
+    """Tokens before the first that was sampled, masked or not."""
 
     @property
     def prompt_ids(self) -> list[int]:
@@ -85,6 +83,8 @@ class Rollout:
     answer: str
     why: str | None
     """What failed, if something did."""
+    masked: bool
+    """Whether its masks are 0 throughout: it reached a limit under `overlong="mask"`. Its reward counts in its group."""
     metrics: Mapping[str, Any] = field(repr=False)
     """Turns, calls, tokens, milliseconds."""
     events: list[Json] = field(repr=False)
@@ -155,7 +155,8 @@ def rollout(
         group_size: episodes of each problem.
         limit: most problems.
         step, seed: episodes depend on them, the problem and their position, not on timing, where the server is deterministic.
-        overlong: reward 0, masked tokens, or nothing special for episodes that reach a limit.
+        overlong: for episodes that reach the limit of turns or tokens, "zero" makes the reward 0.0; "mask" leaves the
+            reward and makes the mask 0 throughout, also after the limit of time; "keep" does nothing.
         reward: a function of the row and the answer, in place of the task's grader.
         concurrency: sandboxes at once; `warm` are created ahead.
 
@@ -163,19 +164,45 @@ def rollout(
         ModelError: the server cannot be used.
         InfrastructureError: all episodes failed.
     """
-    request = _Request(locals())
-    with request as made:
+    with _Request(locals()) as made:
         groups = engine().rollout(made.json(), made.spec()).wait()
         return made.results(groups)
 
 
-async def arollout(task: Path, problems: Rows, model: str, **options: Any) -> list[list[Rollout]]:
-    """The same for asyncio; the arguments are those of `rollout`."""
-    import inspect
-
-    bound = inspect.signature(rollout).bind(task, problems, model, **options)
-    bound.apply_defaults()
-    with _Request(dict(bound.arguments)) as made:
+async def arollout(
+    task: Path,
+    problems: Rows,
+    model: str,
+    *,
+    base_url: str,
+    tokenizer: Path,
+    api_key: str | None = None,
+    group_size: int = 1,
+    limit: int | None = None,
+    step: int = 0,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int | None = None,
+    seed: int = 0,
+    max_turns: int | None = None,
+    max_tokens: int | None = None,
+    max_response_tokens: int | None = None,
+    max_time: float | None = None,
+    command_timeout: float = 120.0,
+    mode: Literal["sandbox", "llm"] = "sandbox",
+    tool_format: str = "hermes",
+    api: Literal["completions", "generate"] = "completions",
+    context: int | None = None,
+    vocabulary_size: int | None = None,
+    overlong: Literal["zero", "mask", "keep"] = "zero",
+    reward: RewardFunction | None = None,
+    concurrency: int = 64,
+    warm: int = 8,
+    retries: int = 5,
+    sandbox: Mapping[str, Any] | None = None,
+) -> list[list[Rollout]]:
+    """The same for asyncio. Cancelling the task cancels the episodes."""
+    with _Request(locals()) as made:
         groups = await finished(engine().rollout(made.json(), made.spec()))
         return made.results(groups)
 
@@ -233,7 +260,7 @@ class _Request:
         )
 
     def spec(self) -> dict[str, Any]:
-        options = dict(self.arguments["sandbox"] or {})
+        options = dict(_arguments.mapping("sandbox", self.arguments["sandbox"]))
         return _arguments.spec(options.pop("image", "host"), options)
 
     def results(self, groups: list[list[Any]]) -> list[list[Rollout]]:
@@ -250,8 +277,9 @@ class _Request:
             raw_reward=record.pop("raw_reward"),
             answer=record.pop("answer"),
             why=record.pop("why"),
+            masked=record.pop("loss") == "masked",
             metrics=record,
-            events=[json.loads(line) for line in events.splitlines()],
+            events=json_lines(events),
         )
         function: RewardFunction | None = self.arguments["reward"]
         if function is None or made.why is not None:

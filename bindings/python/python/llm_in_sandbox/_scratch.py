@@ -17,9 +17,13 @@ _PREFIX = "llm-in-sandbox-work-"
 
 
 class Scratch:
-    """A directory that is removed at the end of a `with`. It is locked for as long as its process lives."""
+    """A directory that is removed at the end of a `with`. It is locked for as long as its process lives.
+
+    A forked process that leaves the `with` as well leaves the directory to its parent.
+    """
 
     def __enter__(self) -> Scratch:
+        self._process = os.getpid()
         parent = tempfile.gettempdir()
         _remove_leftovers(parent)
         while True:
@@ -37,6 +41,10 @@ class Scratch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._process != os.getpid():
+            # The lock stays the parent's: it is that of both descriptors.
+            os.close(self._lock)
+            return
         # Again, if a copy that was cancelled has just written.
         for _ in range(100):
             shutil.rmtree(self.path, ignore_errors=True)
@@ -50,22 +58,20 @@ class Scratch:
         return os.path.join(self.path, name)
 
 
-_kept: list[tuple[int, Scratch]] = []
+_kept: list[Scratch] = []
 
 
 def until_exit() -> str:
     """The path of a new directory that is removed when the interpreter exits."""
     made = Scratch().__enter__()
-    _kept.append((os.getpid(), made))
+    _kept.append(made)
     return made.path
 
 
 @atexit.register
 def _remove_kept() -> None:
-    for process, scratch in _kept:
-        # A forked process has its parent's list.
-        if process == os.getpid():
-            scratch.__exit__(None, None, None)
+    for scratch in _kept:
+        scratch.__exit__(None, None, None)
 
 
 def _remove_leftovers(parent: str) -> None:

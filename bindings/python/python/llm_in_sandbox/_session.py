@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from typing import Any, NoReturn
 
 from . import _native
@@ -45,12 +46,8 @@ class Session:
     def __init__(
         self, task: str, files: Files | None = None, within: Sandbox | None = None, **options: Any
     ) -> None:
-        self._closed = False
         agent = Agent(_nobody, **options)
-        used = Sandbox(**agent.sandbox_options) if within is None else within
-        self._own = used if within is None else None
-        self.sandbox: Sandbox = used
-        """Where the episode works."""
+        self._run = _Run(agent, task, files, None, None)
         self.messages: list[Json] = []
         """The conversation so far, in the format of OpenAI's chat completions."""
         self.tools: list[Json] = []
@@ -58,13 +55,15 @@ class Session:
         self.trajectory: Trajectory | None = None
         """What happened, once the episode has ended."""
         self._number: int | None = None
-        self._run = _Run(agent, task, files, None, None).__enter__()
         self._episode: _native.EpisodeHandle | None = None
-        try:
+        with ExitStack() as ends:
+            used = ends.enter_context(Sandbox(**agent.sandbox_options)) if within is None else within
+            self.sandbox: Sandbox = used
+            """Where the episode works."""
+            ends.enter_context(self._run)
+            ends.callback(self._stop)
             self._episode = _native.EpisodeHandle(self.sandbox._handle, self._run.request())
-        except BaseException:
-            self.close()
-            raise
+            self._ends = ends.pop_all()
         self._guarded_advance()
 
     def step(self, message: str | Json) -> None:
@@ -99,16 +98,14 @@ class Session:
 
     def close(self) -> None:
         """Ends the episode and closes the sandbox, if it is the session's own. Closing it again does nothing."""
-        if self._closed:
-            return
-        self._closed = True
         self._number = None
-        if self._episode is not None:
-            self._episode.stop().wait()
-            self._episode = None
-        self._run.__exit__()
-        if self._own is not None:
-            self._own.close()
+        # Each of its steps, even if another is interrupted.
+        self._ends.close()
+
+    def _stop(self) -> None:
+        episode, self._episode = self._episode, None
+        if episode is not None:
+            episode.stop().wait()
 
     def _guarded_advance(self) -> None:
         try:

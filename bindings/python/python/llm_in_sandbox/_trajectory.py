@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from . import _html, _native
-from ._messages import Json, to_openai
+from ._messages import Json, json_lines, to_openai
 from .errors import UsageError
 
 __all__ = ["Trajectory"]
@@ -47,9 +47,9 @@ class Trajectory:
             files = read_files(os.path.join(where, "files"))
             where = os.path.join(where, "events.jsonl")
         with open(where, encoding="utf-8") as file:
-            lines = file.read()
+            text = file.read()
         try:
-            events = [json.loads(line) for line in lines.splitlines() if line.strip()]
+            events = json_lines(text)
         except ValueError as error:
             raise UsageError(f"{where} is not the events of an episode: {error}") from error
         answer = files.get("answer.txt")

@@ -60,6 +60,7 @@ class DockerRuntime(Closing):
         logger: logging.Logger | bool | None = None,
         **docker_kwargs: Any,
     ) -> None:
+        self.client = _container.Client()
         self.container: _container.Container | None = None
         self.docker_image = docker_image
         self.repo_path = repo_path

@@ -9,12 +9,12 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from .. import Sandbox
 
-__all__ = ["Container", "ExecResult", "copy_out", "variables"]
+__all__ = ["Client", "Container", "ExecResult", "copy_out", "variables"]
 
 #: Bytes kept of each output stream; of more, the middle is left out.
 _MAX_OUTPUT = 256 << 20
@@ -27,6 +27,18 @@ class ExecResult(NamedTuple):
 
     exit_code: int | None
     output: Any
+
+
+class Client:
+    """Stands for docker-py's client, which `DockerRuntime` has there: it can be closed, and has nothing else."""
+
+    def close(self) -> None:
+        """Does nothing: the sandbox ends with its runtime."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"`client.{name}`: sandboxes have no Docker client; use the methods of DockerRuntime, or Sandbox"
+        )
 
 
 class Container:

@@ -13,14 +13,17 @@ import json
 import logging
 import os
 import tempfile
+import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
+from .._messages import json_lines
 from .._reference import budget, chat, yaml
 
 __all__ = [
@@ -129,7 +132,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     if text.lstrip().startswith("["):
         rows: list[dict[str, Any]] = json.loads(text)
         return rows
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
+    return json_lines(text)
 
 
 def create_agent_runner(
@@ -147,11 +150,12 @@ def create_agent_runner(
     working_dir: str | None = None,
     input_dir: str | None = None,
     output_dir: str | None = None,
+    stop: threading.Event | None = None,
     **others: Any,
 ) -> Callable[..., tuple[str, Any, str]]:
     """A function `(query, input_files, local_output_dir) -> (answer, trajectory, console output)`.
 
-    It runs one episode in a new sandbox. Other arguments are ignored.
+    It runs one episode in a new sandbox, which sends no further request once `stop` is set. Other arguments are ignored.
     """
     from ..agent import Agent, AgentArgs
     from ..cli import get_default_config_path, load_prompt_config
@@ -165,6 +169,12 @@ def create_agent_runner(
         system, instance = config.get("system_prompt", ""), config.get("instance_prompt", "")
     directory = output_dir or "/testbed"
 
+    class Stopping(Agent):
+        def model_query(self, *arguments: Any, **keywords: Any) -> tuple[Any, float]:
+            if stop is not None and stop.is_set():
+                raise RuntimeError("the benchmark was stopped")
+            return super().model_query(*arguments, **keywords)
+
     def run(query: str, input_files: dict[str, str], local_output_dir: str | None) -> tuple[str, Any, str]:
         args = AgentArgs(
             system_prompt=system,
@@ -176,7 +186,7 @@ def create_agent_runner(
             quiet=True,
             save_litellm_response=save_litellm_response,
         )
-        agent = Agent(args, logger)
+        agent = Stopping(args, logger)
         with DockerRuntime(docker_image, repo_path=working_dir or "/testbed", logger=logger) as runtime:
             if input_files:
                 _copy_files(runtime, input_files, input_dir or "/testbed/documents")
@@ -259,6 +269,7 @@ def _answered(args: dict[str, Any]) -> _Answer:
             task_system_prompt=_filled(prompts["system_prompt"], directories),
             task_instance_prompt=_filled(prompts["instance_prompt"], directories),
             **directories,
+            stop=args.get("stop"),
         )
         kept = None
         if config.get("save_litellm_response"):
@@ -329,7 +340,7 @@ def run_benchmark(
     """Runs the problems `start_id` to `end_id` (excluded) of a task, `num_workers` at once, and scores them.
 
     `mode` is `"llm-in-sandbox"`, or `"llm"` for one request without a sandbox. Episodes run in threads; scores are
-    computed in the calling thread. Writes `trajectory.json`, `results.json` and `logs/` below `output_dir`, and returns
+    computed in the calling thread. After an interrupt, running episodes end after their current request. Writes `trajectory.json`, `results.json` and `logs/` below `output_dir`, and returns
     the content of `results.json`.
     """
     task = load_task_config(task_name)
@@ -349,10 +360,12 @@ def run_benchmark(
     }
     started = time.time()
     results: list[BenchmarkResult] = []
-    for result in _results([{"problem": problem, **shared} for problem in problems], num_workers):
-        results.append(result)
-        mean = sum(result.score for result in results) / len(results)
-        print(f"[{len(results)}/{len(problems)}] {result.problem_id}: {result.score:.4f} (mean {mean:.4f})")
+    jobs = [{"problem": problem, **shared} for problem in problems]
+    with closing(_results(jobs, num_workers)) as ended:
+        for result in ended:
+            results.append(result)
+            mean = sum(result.score for result in results) / len(results)
+            print(f"[{len(results)}/{len(problems)}] {result.problem_id}: {result.score:.4f} (mean {mean:.4f})")
     return _saved(output_dir, task_name, {"mode": mode, **agent_config}, results, time.time() - started)
 
 
@@ -375,19 +388,40 @@ def _prompts(task: dict[str, Any]) -> dict[str, Any]:
     raise ValueError("Task config must have either 'system_prompt' or 'prompt_config'")
 
 
-def _results(jobs: list[dict[str, Any]], workers: int) -> Iterator[BenchmarkResult]:
+def _results(jobs: list[dict[str, Any]], workers: int) -> Generator[BenchmarkResult, None, None]:
     """Runs jobs at once and yields results in the order in which they end. Scores here: some graders need the main thread."""
     if workers == 1:
         yield from (run_single_problem(job) for job in jobs)
         return
-    with ThreadPoolExecutor(workers) as pool:
-        running: dict[Future[_Answer], dict[str, Any]] = {pool.submit(_answered, job): job for job in jobs}
-        try:
-            for ended in as_completed(running):
-                yield _scored(running[ended], ended.result())
-        finally:
-            # After an interruption or a failure, nothing new starts.
-            pool.shutdown(wait=False, cancel_futures=True)
+    stop = threading.Event()
+    waiting: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    ended: SimpleQueue[tuple[dict[str, Any], _Answer | BaseException]] = SimpleQueue()
+    for job in jobs:
+        waiting.put({**job, "stop": stop})
+
+    def work() -> None:
+        while not stop.is_set():
+            try:
+                job = waiting.get_nowait()
+            except Empty:
+                return
+            try:
+                ended.put((job, _answered(job)))
+            except BaseException as error:
+                ended.put((job, error))
+
+    # Not of a pool, whose threads the interpreter would wait for at its exit.
+    for _ in range(min(workers, len(jobs))):
+        threading.Thread(target=work, daemon=True).start()
+    try:
+        for _ in jobs:
+            job, answer = ended.get()
+            if isinstance(answer, BaseException):
+                raise answer
+            yield _scored(job, answer)
+    finally:
+        # After an interruption or a failure, nothing new starts.
+        stop.set()
 
 
 def _saved(
