@@ -1,10 +1,10 @@
 // The frame: header, the view that the address names, help, and the form that asks for a key.
 import type { ComponentChildren } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { locked, login, lost } from './lib/api';
 import { useData } from './lib/data';
 import { embedded } from './lib/embedded';
-import { focusSearch, useKeys } from './lib/keys';
+import { focusSearch, useFrameKeys } from './lib/keys';
 import { go, link, route } from './lib/router';
 import { choose, theme, type Theme } from './lib/theme';
 import type { Info } from './lib/types';
@@ -28,26 +28,36 @@ function Page() {
   const [help, setHelp] = useState(false);
   const { path } = route.value;
   const place = path[0] ?? 'runs';
-  useKeys({
+  useFrameKeys({
     '?': () => setHelp(true),
     '/': focusSearch,
     g: () => go(link(['runs'])),
   });
+  const view = viewKey(path);
+  const first = useRef(view);
   useEffect(() => {
-    if (info.data) document.title = info.data.title ? `${info.data.title} · llm-in-sandbox` : 'llm-in-sandbox';
-  }, [info.data]);
+    // A view that knows a better name sets it once it is loaded.
+    document.title = [TITLES[place], info.data?.title || 'llm-in-sandbox'].filter(Boolean).join(' · ');
+  }, [view, info.data]);
+  useEffect(() => {
+    // Who navigates by keys or listens goes on in the new view.
+    if (first.current !== view) document.getElementById('main')?.focus({ preventScroll: true });
+    first.current = view;
+  }, [view]);
   return (
     <>
       <Header place={place} info={info.data} onHelp={() => setHelp(true)} />
       <main id="main" tabIndex={-1}>
         {info.error ? <Failed error={info.error} retry={info.reload} /> : !info.data ? <Loading /> : (
-          <Boundary key={viewKey(path)} failed={(error, retry) => <div class="view"><Failed error={error} retry={retry} /></div>}><View info={info.data} path={path} /></Boundary>
+          <Boundary key={view} failed={(error, retry) => <div class="view"><Failed error={error} retry={retry} /></div>}><View info={info.data} path={path} /></Boundary>
         )}
       </main>
       {help && <Help onClose={() => setHelp(false)} />}
     </>
   );
 }
+
+const TITLES: Record<string, string> = { runs: 'Runs', compare: 'Compare', side: 'Side by side', training: 'Training', try: 'Try it', terminal: 'Terminal' };
 
 /** A new view starts fresh; the options of a view do not make a new one. */
 const viewKey = (path: string[]): string => path.join('/');

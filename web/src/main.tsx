@@ -17,6 +17,9 @@ for (const kind of ['dragover', 'drop'] as const) {
   addEventListener(kind, (event) => event.dataTransfer?.types.includes('Files') && event.preventDefault());
 }
 
+// The address with a token may be pasted into a page that is open.
+addEventListener('hashchange', () => location.hash.startsWith('#token=') && void start());
+
 void start().finally(() => {
   const root = document.getElementById('app') ?? document.body.appendChild(Object.assign(document.createElement('div'), { id: 'app' }));
   render(<App />, root);

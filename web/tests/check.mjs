@@ -34,5 +34,16 @@ export async function accessible(page, where) {
   check(bad.length === 0, `${where}: ${bad.map((v) => `${v.id} (${v.nodes.length}): ${v.nodes[0].html.slice(0, 160)} ${v.nodes[0].failureSummary?.split('\n')[1] ?? ''}`).join('; ')}`);
 }
 
+/** Fails unless the rows of a list follow each other without gaps and overlaps. */
+export async function contiguous(page, list, where) {
+  const wrong = () => page.evaluate((selector) => {
+    const boxes = [...document.querySelectorAll(`${selector} .virtual-row`)].sort((a, b) => a.dataset.index - b.dataset.index).map((row) => [row.dataset.index, row.getBoundingClientRect()]);
+    return boxes.slice(1).filter(([, box], i) => Math.abs(box.top - boxes[i][1].bottom) > 1).map(([index, box]) => `row ${index} at ${box.top}`).join();
+  }, list);
+  await page.waitForFunction(() => !document.querySelector('.ghost-turn'));
+  const found = await wrong();
+  check(found === '', `${where}: ${found}`);
+}
+
 /** Whether something is wider than the window. */
 export const overflows = (page) => page.evaluate(() => document.documentElement.scrollWidth > innerWidth + 1);

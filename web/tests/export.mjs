@@ -15,6 +15,10 @@ export function exported() {
   const q = new URLSearchParams({ limit: '100000', from: '0' });
   const responses = { 'page/api/info': { ...api('info', q), mode: 'export', can: {} } };
   for (const path of [run, attempt, `${attempt}/turns`, `${attempt}/files`, `${attempt}/changes`]) responses[`page/api/${path}`] = api(path, q);
+  const text = Buffer.from(`x${'ä'.repeat(200_000)}`);
+  const files = responses[`page/api/${attempt}/files`];
+  responses[`page/api/${attempt}/files`] = { ...files, output: [...files.output, { path: 'umlauts.txt', size: text.length, type: 'text/plain', show: 'text' }] };
+  responses[`page/api/${attempt}/files/output/umlauts.txt`] = { type: 'text/plain', data: text.toString('base64') };
   responses[`page/api/${attempt}/events`] = api(`${attempt}/events`, new URLSearchParams({ from: '1', limit: '100000' }));
   const all = api('runs', q);
   responses['page/api/runs'] = { ...all, total: 1, matched: 1, runs: all.runs.filter((r) => r.id === '20260301_101200') };

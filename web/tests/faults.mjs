@@ -213,6 +213,46 @@ export const faultTests = [
     await page.locator('.outline-row', { hasText: 'submit' }).waitFor({ timeout: 15_000 });
     equal(await page.locator('.outline-row').count(), 6, 'turns in the outline');
   }, { expected: ['503'] }],
+  ['what changed while the connection was lost is read again', async ({ page, open }) => {
+    let streams = 0;
+    let name = 'math-qwen3-4b';
+    await page.route('**/page/api/changes', (route) => (streams++ < 1 ? route.fulfill({ contentType: 'text/event-stream', body: 'retry: 700\n\n' }) : route.continue()));
+    await page.route('**/page/api/runs?*', change((answer) => answer.runs.forEach((run) => { if (run.id === 'math-qwen3-4b') run.name = name; })));
+    await open('#/runs');
+    await see(page, 'math-qwen3-4b');
+    name = 'renamed-meanwhile';
+    await see(page, 'renamed-meanwhile');
+  }],
+  ['a hidden page has no streams, and reads again when it is seen', async ({ page, open, requests }) => {
+    const streams = () => requests.filter((url) => url.endsWith('/page/api/changes')).length;
+    const lists = () => requests.filter((url) => url.includes('/page/api/runs?')).length;
+    const visible = (state) => page.evaluate((now) => {
+      Object.defineProperty(document, 'visibilityState', { value: now, configurable: true });
+      document.dispatchEvent(new Event('visibilitychange'));
+    }, state);
+    await page.route('**/page/api/changes', (route) => route.fulfill({ contentType: 'text/event-stream', body: 'retry: 200\n\n' }));
+    await open('#/runs');
+    await see(page, RUN);
+    await page.waitForFunction(() => document.querySelector('.badge-warn'));
+    await visible('hidden');
+    const before = [streams(), lists()];
+    await page.waitForTimeout(600);
+    equal([streams(), lists()].join(), before.join(), 'requests while the page is hidden');
+    equal(await page.getByText('connection lost').count(), 0, 'notes about the connection');
+    await page.unroute('**/page/api/changes');
+    const again = page.waitForRequest((request) => request.url().includes('/page/api/runs?'));
+    await visible('visible');
+    await again;
+    equal(streams(), before[0] + 1, 'streams after the page is seen again');
+  }],
+  ['side by side: a column that ends shows its outcome', async ({ page, open }) => {
+    let ended = false;
+    await page.route('**/runs/live/attempts/0', change((answer) => { if (ended) Object.assign(answer, { state: 'ended', outcome: 'submitted' }); }));
+    await page.route('**/runs/live/attempts/0/events/stream?*', async (route) => { ended = true; await route.continue(); });
+    await open(`#/side?${attempts(['live', '0'], ['20260301_101200', '0'])}`);
+    await page.locator('.side-head').first().getByText('running').waitFor();
+    await page.locator('.side-head').first().getByText('submitted').waitFor();
+  }],
   ['a running episode: turns that are read late lose none that the stream sends', async ({ page, open }) => {
     let first = true;
     await page.route('**/live/attempts/0/turns?*', async (route) => {

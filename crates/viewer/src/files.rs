@@ -75,7 +75,7 @@ pub(crate) struct FileRow {
 pub(crate) struct FilesPage {
     pub(crate) input: Vec<FileRow>,
     pub(crate) output: Vec<FileRow>,
-    truncated: bool,
+    pub(crate) truncated: bool,
     /// Whether the record keeps input files, and output files. Where it does not, there may have been some.
     input_known: bool,
     output_known: bool,

@@ -1,6 +1,7 @@
 //! The page and its data over HTTP. [`routes`] checks nobody's rights; [`app`] does, for one user of this machine.
 
 mod access;
+mod archive;
 mod attempts;
 mod content;
 mod exports;
@@ -58,8 +59,11 @@ impl Page {
 /// The page and its data, for whoever reaches it. The extension [`Scope`] of a request says whose episodes it sees.
 pub fn routes(library: Arc<Library>, options: PageOptions) -> Router {
     let page = Page { library, options: Arc::new(options) };
-    let api =
-        runs::routes().merge(attempts::routes()).merge(live::routes()).merge(exports::routes());
+    let api = runs::routes()
+        .merge(attempts::routes())
+        .merge(archive::routes())
+        .merge(live::routes())
+        .merge(exports::routes());
     Router::new()
         .route("/", get(index))
         .route("/page/assets/{hash}/{name}", get(asset))

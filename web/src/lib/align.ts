@@ -1,9 +1,11 @@
 // Turns of several episodes on common rows: those that do alike stand beside each other.
-import { likeness } from './diff';
+import { likeness, wordsOf } from './diff';
 
 /** Rows of positions, one per column, -1 where a column has no turn; and how many rows were paired by their number only. */
 export type Aligned = { rows: number[][]; byNumber: number };
 
+/** Turns of a column that are compared; later ones are paired by number. */
+export const COMPARED = 5000;
 /** Pairs of turns that are compared with each other. Longer stretches are divided at turns that occur once in both. */
 const MOST_CELLS = 250_000;
 /** What two turns must have in common to stand beside each other. */
@@ -11,8 +13,8 @@ const LEAST = 0.15;
 
 type Pair = [left: number, right: number];
 
-/** Aligns columns by what their turns do, one after the other, or by number. A turn is described by its `title`. */
-export function align(columns: string[][], by: 'likeness' | 'number'): Aligned {
+/** Aligns columns by what their turns do, one after the other, or by number: `columns` are titles of the turns to compare, `lengths` are numbers of turns. */
+export function align(columns: string[][], lengths: number[], by: 'likeness' | 'number'): Aligned {
   const [first = [], ...others] = columns;
   let rows = first.map((_, i) => [i]);
   let byNumber = 0;
@@ -23,6 +25,11 @@ export function align(columns: string[][], by: 'likeness' | 'number'): Aligned {
     else byNumber += matched(left, column, found);
     rows = found.map(([i, j]) => [...(i >= 0 ? (rows[i] ?? []) : Array<number>(k + 1).fill(-1)), j]);
   });
+  for (let at = COMPARED; at < Math.max(...lengths); at++) {
+    const row = lengths.map((length) => (at < length ? at : -1));
+    rows.push(row);
+    if (by === 'likeness' && row.filter((it) => it >= 0).length > 1) byNumber++;
+  }
   return { rows, byNumber };
 }
 
@@ -89,7 +96,9 @@ function compared(left: string[], right: string[], [i0, j0]: Pair, out: Pair[]):
   const width = right.length + 1;
   const best = new Float64Array((left.length + 1) * width);
   const at = (i: number, j: number) => best[i * width + j] ?? 0;
-  const gain = (i: number, j: number) => likeness(left[i] ?? '', right[j] ?? '') - LEAST;
+  const none = new Set<string>();
+  const [inLeft, inRight] = [left.map(wordsOf), right.map(wordsOf)];
+  const gain = (i: number, j: number) => (left[i] === right[j] ? 1 : likeness(inLeft[i] ?? none, inRight[j] ?? none)) - LEAST;
   for (let i = left.length - 1; i >= 0; i--) {
     for (let j = right.length - 1; j >= 0; j--) best[i * width + j] = Math.max(at(i + 1, j + 1) + gain(i, j), at(i + 1, j), at(i, j + 1));
   }

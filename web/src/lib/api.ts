@@ -91,45 +91,61 @@ const AGAIN = [1000, 30_000] as const;
 
 /**
  * Follows a stream of events until it is closed. Where the connection breaks, the browser reconnects by itself and says what it
- * has seen; where the server refuses, a new stream is asked for at `path()`. A lost session asks for the key.
+ * has seen; where the server refuses, a new stream is asked for at `path()`. A lost session asks for the key. A page that is
+ * hidden has no stream: browsers open few connections to a server, for all of their tabs. `missed` is called when the stream
+ * is back after a time without one.
  */
-export function follow(path: () => string, handlers: Record<string, (data: unknown) => void>): () => void {
+export function follow(path: () => string, handlers: Record<string, (data: unknown) => void>, missed?: () => void): () => void {
   if (embedded) return () => undefined;
-  let source: EventSource;
+  let source: EventSource | null = null;
   let timer = 0;
   let wait: number = AGAIN[0];
   let down = false;
-  let closed = false;
+  let gap = false;
   const isDown = (now: boolean) => {
     if (now !== down) lost.value += now ? 1 : -1;
     down = now;
   };
   const open = () => {
-    source = new EventSource(path());
-    for (const [name, handler] of Object.entries(handlers)) source.addEventListener(name, (event) => {
+    const opened = new EventSource(path());
+    source = opened;
+    for (const [name, handler] of Object.entries(handlers)) opened.addEventListener(name, (event) => {
       const data = parsed((event as MessageEvent<string>).data);
       if (data !== undefined) handler(data);
     });
-    source.onopen = () => {
+    opened.onopen = () => {
       wait = AGAIN[0];
       isDown(false);
+      if (gap) missed?.();
+      gap = false;
     };
-    source.onerror = () => {
+    opened.onerror = () => {
       isDown(true);
-      if (source.readyState !== EventSource.CLOSED) return;
+      gap = true;
+      if (opened.readyState !== EventSource.CLOSED) return;
       // The stream does not say why it was refused; any other request does.
       get('page/api/info').catch(() => undefined);
       timer = window.setTimeout(open, wait);
       wait = Math.min(AGAIN[1], wait * 2);
     };
   };
-  open();
-  return () => {
-    if (closed) return;
-    closed = true;
+  const close = () => {
     clearTimeout(timer);
-    source.close();
+    source?.close();
+    source = null;
     isDown(false);
+  };
+  const seen = () => {
+    if (document.visibilityState === 'hidden') {
+      close();
+      gap = true;
+    } else if (!source) open();
+  };
+  document.addEventListener('visibilitychange', seen);
+  seen();
+  return () => {
+    document.removeEventListener('visibilitychange', seen);
+    close();
   };
 }
 

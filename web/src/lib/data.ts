@@ -1,7 +1,9 @@
 // Data of views: one answer, or a long list that is loaded in pages as it is scrolled.
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { get } from './api';
+import { follow, get } from './api';
 import type { Query } from './embedded';
+import { route, setQuery } from './router';
+import type { RunRow } from './types';
 
 /** What a request gave so far. Earlier data stays while a new request runs, so the view does not jump. */
 export type Loaded<T> = { data: T | null; error: Error | null; loading: boolean; reload: () => void };
@@ -44,7 +46,7 @@ export type Paged<T, P> = {
 export function usePaged<T, P extends { offset?: number }>(path: string | null, query: Query, items: (page: P) => T[], length: (page: P) => number, size = 200): Paged<T, P> {
   const key = path === null ? '' : `${path} ${JSON.stringify(query)}`;
   const [, redraw] = useState(0);
-  const store = useRef<Store<T, P>>({ key: '', shown: '', pages: new Map(), asked: new Set(), length: 0, page: null, error: null, epoch: 0 });
+  const store = useRef<Store<T, P>>({ key: '', shown: '', pages: new Map(), asked: new Set(), length: 0, page: null, error: null, epoch: 0, requests: 0, range: [0, 0] });
   const s = store.current;
   if (s.key !== key) {
     s.key = key;
@@ -57,6 +59,7 @@ export function usePaged<T, P extends { offset?: number }>(path: string | null, 
       if (path === null || s.asked.has(number)) return;
       s.asked.add(number);
       const epoch = s.epoch;
+      const request = ++s.requests;
       Promise.resolve()
         .then(() => get<P>(path, { ...query, offset: number * size, limit: size }))
         .then(
@@ -66,7 +69,9 @@ export function usePaged<T, P extends { offset?: number }>(path: string | null, 
               s.pages = new Map();
               s.shown = key;
             }
-            s.pages.set(number, items(page));
+            // Answers may overtake each other.
+            if ((s.pages.get(number)?.request ?? 0) > request) return;
+            s.pages.set(number, { request, rows: items(page) });
             s.length = length(page);
             s.page = page;
             s.error = null;
@@ -82,32 +87,59 @@ export function usePaged<T, P extends { offset?: number }>(path: string | null, 
     },
     [key],
   );
-  useEffect(() => load(0), [key]);
   const need = useCallback(
     (first: number, last: number) => {
+      s.range = [first, last];
       for (let n = Math.floor(first / size); n <= Math.floor(last / size); n++) load(n);
     },
     [load],
   );
+  // The list may be scrolled when it gets another order.
+  useEffect(() => {
+    load(0);
+    need(...s.range);
+  }, [key]);
   const refresh = useCallback(() => {
-    const known = [...s.pages.keys()].slice(-3);
-    s.asked = new Set([...s.pages.keys()].filter((n) => !known.includes(n)));
-    for (const n of known.length ? known : [0]) load(n);
-  }, [load]);
+    // What is in view now; the rest when it comes into view.
+    s.asked = new Set();
+    need(...s.range);
+  }, [need]);
   return useMemo(
-    () => ({ length: s.length, at: (i: number) => s.pages.get(Math.floor(i / size))?.[i % size], need, page: s.page, error: s.error, loading: s.shown !== key && !s.error, refresh }),
+    () => ({ length: s.length, at: (i: number) => s.pages.get(Math.floor(i / size))?.rows[i % size], need, page: s.page, error: s.error, loading: s.shown !== key && !s.error, refresh }),
     [s.length, s.page, s.error, s.shown, key, need, refresh],
   );
 }
 
-type Store<T, P> = { key: string; shown: string; pages: Map<number, T[]>; asked: Set<number>; length: number; page: P | null; error: Error | null; epoch: number };
+type Store<T, P> = { key: string; shown: string; pages: Map<number, { request: number; rows: T[] }>; asked: Set<number>; length: number; page: P | null; error: Error | null; epoch: number; requests: number; range: [number, number] };
 
-/** A value that settles: for filters while they are typed. */
-export function useSettled<T>(value: T, ms = 180): T {
-  const [settled, setSettled] = useState(value);
+/** The search of a view: what is typed, how to type, and what the address says once typing pauses. */
+export function useSearch(): [typed: string, type: (text: string) => void, settled: string] {
+  const settled = route.value.query.get('q') ?? '';
+  const [typed, type] = useState(settled);
+  const written = useRef(settled);
   useEffect(() => {
-    const timer = setTimeout(() => setSettled(value), ms);
+    // A link, or the history: it replaces what was typed.
+    if (settled === written.current) return;
+    written.current = settled;
+    type(settled);
+  }, [settled]);
+  useEffect(() => {
+    if (typed === written.current) return undefined;
+    const timer = setTimeout(() => {
+      written.current = typed;
+      setQuery({ q: typed || null });
+    }, 180);
     return () => clearTimeout(timer);
-  }, [value, ms]);
-  return settled;
+  }, [typed]);
+  return [typed, type, settled];
+}
+
+/** Rows of runs that changed and ids of runs that are gone; null where changes may have been missed. */
+export type Changes = { runs: RunRow[]; removed: string[] } | null;
+
+/** Follows the changes of runs while a view is shown. */
+export function useChanges(handle: (changes: Changes) => void): void {
+  const latest = useRef(handle);
+  latest.current = handle;
+  useEffect(() => follow(() => 'page/api/changes', { runs: (data) => latest.current({ runs: [], removed: [], ...(data as object) }) }, () => latest.current(null)), []);
 }

@@ -73,11 +73,11 @@ function wordChanges(before: string, after: string): Change[] {
   return out;
 }
 
-/** How alike two texts are, 0 to 1: shared words over all words. */
-export function likeness(a: string, b: string): number {
-  if (a === b) return 1;
-  const left = new Set(tokens(a.slice(0, 2000)).filter((t) => WORD.test(t)));
-  const right = new Set(tokens(b.slice(0, 2000)).filter((t) => WORD.test(t)));
+/** The words of the beginning of a text. */
+export const wordsOf = (text: string): Set<string> => new Set(tokens(text.slice(0, 2000)).filter((t) => WORD.test(t)));
+
+/** How alike the words of two texts are, 0 to 1: shared words over all words. */
+export function likeness(left: Set<string>, right: Set<string>): number {
   if (left.size === 0 || right.size === 0) return 0;
   let shared = 0;
   for (const token of left) if (right.has(token)) shared++;

@@ -71,7 +71,9 @@ function apply(path: string, answer: Record<string, unknown>, query: Query): unk
 function text(data: string, query: Query): unknown {
   const bytes = decode(data);
   const from = Number(query.from ?? 0);
-  const end = Math.min(bytes.length, from + Number(query.limit ?? 262144));
+  let end = Math.min(bytes.length, from + Number(query.limit ?? 262144));
+  // A character that would be cut belongs to the next part.
+  for (let back = 0; back < 3 && end < bytes.length && ((bytes[end] ?? 0) & 0xc0) === 0x80; back++) end--;
   return { size: bytes.length, from, end, utf8: true, text: new TextDecoder().decode(bytes.subarray(from, end)) };
 }
 

@@ -290,23 +290,25 @@ export class Episode {
   }
 }
 
-/** All about an attempt. */
-export function useAttempt(base: string): Loaded<Attempt> {
+/** All about an attempt, and its records once it is known; `live` follows them while it runs. */
+export function useEpisode(base: string, live = true): Loaded<Attempt> & { episode: Episode | null } {
   const loaded = useData<Attempt>(base);
   const data = useMemo(() => loaded.data && attemptOf(loaded.data), [loaded.data]);
-  return { ...loaded, data };
-}
-
-/** The records of an attempt, once it is known. */
-export function useEpisode(base: string, attempt: Attempt | null, live = true): Episode | null {
   const [episode, setEpisode] = useState<Episode | null>(null);
   useEffect(() => {
-    if (!attempt) return;
-    const made = new Episode(base, attempt, live);
+    if (!data) return;
+    const made = new Episode(base, data, live);
     setEpisode(made);
     return () => made.close();
-  }, [base, attempt !== null]);
-  return episode;
+  }, [base, data !== null]);
+  const ended = episode?.complete ?? false;
+  useEffect(() => {
+    // What is known only at the end: outcome, score, files. They are stored a moment after the last event.
+    if (!ended || data?.state !== 'running') return undefined;
+    const again = setTimeout(loaded.reload, 200);
+    return () => clearTimeout(again);
+  }, [ended, data]);
+  return { ...loaded, data, episode };
 }
 
 /** What a call does, in one line. */

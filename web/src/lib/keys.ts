@@ -5,6 +5,8 @@ import { useLayoutEffect } from 'preact/hooks';
 export type Keys = Record<string, (event: KeyboardEvent) => void>;
 
 const stack: Keys[] = [];
+/** Keys of the frame: a view may give them another meaning. */
+const frame: Keys[] = [];
 
 addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
@@ -13,25 +15,27 @@ addEventListener('keydown', (event) => {
     if (event.key === 'Escape') target.blur();
     return;
   }
-  for (const keys of [...stack].reverse()) {
-    const action = keys[event.key];
-    if (!action) continue;
-    event.preventDefault();
-    action(event);
-    return;
-  }
+  // These press what has the focus.
+  if ((event.key === 'Enter' || event.key === ' ') && target?.closest('a, button, summary')) return;
+  const action = [...frame, ...stack].findLast((keys) => keys[event.key])?.[event.key];
+  if (!action) return;
+  event.preventDefault();
+  action(event);
 });
 
 /** Handles keys while a view is shown. */
-export function useKeys(keys: Keys): void {
+export function useKeys(keys: Keys, list: Keys[] = stack): void {
   // Before the next key: a later effect would let a quick second press act on what was shown before the first.
   useLayoutEffect(() => {
-    stack.push(keys);
+    list.push(keys);
     return () => {
-      stack.splice(stack.indexOf(keys), 1);
+      list.splice(list.indexOf(keys), 1);
     };
   });
 }
+
+/** Handles keys that no view handles. */
+export const useFrameKeys = (keys: Keys): void => useKeys(keys, frame);
 
 /** Puts the focus into the search field of the view. */
 export function focusSearch(): void {

@@ -239,9 +239,10 @@ function Row({ index, length, y, observer, role, children }: RowProps) {
   useLayoutEffect(() => {
     const el = ref.current;
     if (!el) return;
+    // Observed again, a row is measured again: with another index its height belongs elsewhere.
     observer.observe(el);
     return () => observer.unobserve(el);
-  }, [observer]);
+  }, [observer, index]);
   const own = role === 'rowgroup' ? 'row' : role === 'feed' ? 'article' : 'listitem';
   const position = own === 'row' ? { 'aria-rowindex': index + 2 } : { 'aria-posinset': index + 1, 'aria-setsize': length };
   return (

@@ -1,13 +1,15 @@
 // Runs compared problem by problem: who won where, and whether the difference says something.
-import { useEffect, useState } from 'preact/hooks';
-import { useData, usePaged, useSettled } from '../lib/data';
+import { useState } from 'preact/hooks';
+import { useData, usePaged, useSearch } from '../lib/data';
 import { compared, embedded, inOrder } from '../lib/embedded';
 import { count, percent, points, probability } from '../lib/format';
 import { link, route, setQuery } from '../lib/router';
+import { plain } from '../lib/visible';
 import type { Cell, Compare, Comparison, Info, ProblemList, ProblemRow, RunList, RunRow } from '../lib/types';
 import { GridTable, type Column } from '../ui/grid';
 import { Icon } from '../ui/icons';
 import { Choice, Empty, Failed, Loading, Mark, Search } from '../ui/parts';
+import { sideOf } from '../ui/picked';
 import { Text } from '../ui/text';
 import { Interval, Scale } from './run';
 
@@ -55,9 +57,7 @@ function Comparing({ runs }: { runs: string[] }) {
   const { query } = route.value;
   const ids = runs.join(',');
   const compare = useData<Compare>('page/api/compare', { runs: ids });
-  const [q, setQ] = useState(query.get('q') ?? '');
-  const settled = useSettled(q);
-  useEffect(() => setQuery({ q: settled || null }), [settled]);
+  const [q, setQ, settled] = useSearch();
   const only = query.get('only') ?? 'all';
   const other = Math.min(runs.length - 1, Math.max(1, Number(query.get('other') ?? 1)));
   const task = query.get('task') ?? '';
@@ -67,10 +67,10 @@ function Comparing({ runs }: { runs: string[] }) {
   const data = compare.data;
   const labels = data.runs.map((r) => r.label || r.name);
   const columns: Column<ProblemRow>[] = [
-    { id: 'problem', name: 'Problem', width: 'minmax(8rem, 1.1fr)', cell: (p) => <><b class="medium"><Text>{p.problem}</Text></b>{data.tasks.length > 1 && <span class="soft"> · <Text>{p.task}</Text></span>}<span class="only-narrow small"><br /><SideLink problem={p} data={data} /></span></> },
-    { id: 'title', name: 'Question', width: 'minmax(8rem, 2fr)', hide: 'medium', cell: (p) => <span class="soft" title={p.title ?? ''}><Text>{(p.title ?? '').replace(/\s+/g, ' ')}</Text></span> },
+    { id: 'problem', name: 'Problem', width: 'minmax(7rem, 0.6fr)', cell: (p) => <><b class="medium" title={plain(p.problem)}><Text>{p.problem}</Text></b>{data.tasks.length > 1 && <span class="soft"> · <Text>{p.task}</Text></span>}<span class="only-narrow small"><br /><SideLink problem={p} data={data} /></span></> },
+    { id: 'title', name: 'Question', width: 'minmax(8rem, 2fr)', hide: 'medium', cell: (p) => <span class="soft" title={plain(p.title)}><Text>{(p.title ?? '').replace(/\s+/g, ' ')}</Text></span> },
     ...labels.map((label, i): Column<ProblemRow> => ({ id: `run-${i}`, name: <span title={label}><Text>{label}</Text></span>, width: runs.length > 3 ? '5.5rem' : 'minmax(2.2rem, 10rem)', cell: (p) => <CellView cell={p.cells[i]} run={data.runs[i]?.id ?? ''} /> })),
-    { id: 'side', name: <span class="off-screen">Side by side</span>, width: '7rem', hide: 'medium', cell: (p) => <SideLink problem={p} data={data} /> },
+    { id: 'side', name: <span class="off-screen">Side by side</span>, width: '7rem', number: true, hide: 'medium', cell: (p) => <SideLink problem={p} data={data} /> },
   ];
   const page = list.page;
   return (
@@ -91,7 +91,7 @@ function Comparing({ runs }: { runs: string[] }) {
         <span class="grow" />
         <span class="soft" role="status">{page ? `${count(page.matched)} of ${count(page.total)} problems` : ''}</span>
       </div>
-      {list.error ? <Failed error={list.error} retry={list.refresh} /> : page?.matched === 0 && !list.loading ? <Empty title="No problem is like this"><p>{only === 'all' ? 'The runs share no problems.' : <button type="button" class="link" onClick={() => setQuery({ only: null })}>Show all problems</button>}</p></Empty> : (
+      {list.error ? <Failed error={list.error} retry={list.refresh} /> : page?.matched === 0 && !list.loading ? <Empty title="No problem matches"><p>{only === 'all' ? 'The runs share no problems.' : <button type="button" class="link" onClick={() => setQuery({ only: null })}>Show all problems</button>}</p></Empty> : (
         <GridTable columns={columns} length={list.length} at={list.at} need={list.need} label="Problems" />
       )}
     </div>
@@ -102,7 +102,7 @@ function CellView({ cell, run }: { cell: Cell | null | undefined; run: string })
   if (!cell) return <span class="soft small">not attempted</span>;
   const first = cell.attempts[0];
   const several = cell.valid > 1 ? <span class="soft small"> {cell.passed}/{cell.valid}</span> : null;
-  const inside = <><Mark score={cell.score} />{several}{first?.answer && <span class="mono small cell-answer"><Text>{first.answer.slice(0, 40)}</Text></span>}</>;
+  const inside = <><Mark score={cell.score} />{several}{first?.answer && <span class="mono small cell-answer" title={plain(first.answer)}><Text>{first.answer.slice(0, 40)}</Text></span>}</>;
   return first ? <a class="cell-link" href={link(['runs', run, 'attempts', first.id])}>{inside}</a> : inside;
 }
 
@@ -111,7 +111,8 @@ function SideLink({ problem, data }: { problem: ProblemRow; data: Compare }) {
     // The attempt that shows the majority of a cell, so that the columns tell why the runs differ.
     const wanted = c && 2 * c.passed > c.valid ? 1 : 0;
     const attempt = c?.attempts.find((a) => (a.score ?? 0) >= 1 === (wanted === 1)) ?? c?.attempts[0];
-    return attempt ? [`${encodeURIComponent(data.runs[i]?.id ?? '')}/${encodeURIComponent(attempt.id)}`] : [];
+    const run = data.runs[i];
+    return attempt && run ? [sideOf(run.id, attempt.id, run.label || run.name)] : [];
   });
   if (chosen.length < 2) return null;
   return <a href={link(['side'], { e: chosen })} class="nowrap"><Icon name="columns" size={14} /> Side by side</a>;
@@ -124,7 +125,7 @@ function Statistics({ data, labels }: { data: Compare; labels: string[] }) {
     <div class="statistics">
       <div class="table-wrap">
         <table class="wide">
-          <thead><tr><th scope="col">Compared with <Text>{labels[data.baseline] ?? ''}</Text></th><th scope="col">Task</th><th scope="col" class="n">Baseline</th><th scope="col" class="n">Other</th><th scope="col" class="n">Difference</th><th scope="col" class="interval-head">95% interval (bootstrap)<Scale range={range} label={(v) => (v === 0 ? '0' : points(v).replace('.0', ''))} /></th><th scope="col" class="n" title="Holm-corrected">p (Holm)</th><th scope="col">Test</th><th scope="col" class="n">Gained</th><th scope="col" class="n">Lost</th><th scope="col" class="n" title="minimum detectable effect">MDE</th><th scope="col" class="n">Pairs</th></tr></thead>
+          <thead><tr><th scope="col">Compared with <Text>{labels[data.baseline] ?? ''}</Text></th><th scope="col">Task</th><th scope="col" class="n">Baseline</th><th scope="col" class="n">Other</th><th scope="col" class="n" title="in percentage points">Difference</th><th scope="col" class="interval-head">95% interval (bootstrap)<Scale range={range} label={(v) => (v === 0 ? '0' : points(v).replace('.0', ''))} /></th><th scope="col" class="n" title="Holm-corrected">p (Holm)</th><th scope="col">Test</th><th scope="col" class="n">Gained</th><th scope="col" class="n">Lost</th><th scope="col" class="n" title="minimum detectable effect">MDE</th><th scope="col" class="n">Pairs</th></tr></thead>
           <tbody>{data.comparisons.map((c, i) => <ComparisonRow key={i} comparison={c} labels={labels} range={range} />)}</tbody>
         </table>
       </div>
@@ -158,13 +159,13 @@ function ComparisonRow({ comparison: c, labels, range }: { comparison: Compariso
       <td>{c.task ? <Text>{c.task}</Text> : <i>average</i>}</td>
       <td class="n">{percent(c.baseline_score)}</td>
       <td class="n">{percent(c.other_score)}</td>
-      <td class={`n ${sure && d ? (d.difference > 0 ? 'good' : 'bad') : ''}`}><b>{points(d?.difference)}</b></td>
+      <td class={`n ${sure && d ? (d.difference > 0 ? 'good' : 'bad') : ''}`}><b>{points(d?.difference)}{d ? ' pp' : ''}</b></td>
       <td class="interval-cell"><Interval value={d?.difference} interval={d?.bootstrap ?? d?.normal} range={range} /></td>
       <td class="n">{probability(c.p_holm)}</td>
       <td>{d?.test?.replaceAll('_', ' ') ?? ''}</td>
       <td class="n good">{d ? count(d.better) : '–'}</td>
       <td class="n bad">{d ? count(d.worse) : '–'}</td>
-      <td class="n">{d?.detectable ? points(d.detectable).replace('+', '') : '–'}</td>
+      <td class="n">{d?.detectable ? `${points(d.detectable).replace('+', '')} pp` : '–'}</td>
       <td class="n" title={`left out: ${c.left_out.only_baseline} only baseline, ${c.left_out.only_other} only other, ${c.left_out.different} different, ${c.left_out.invalid} invalid`}>{count(d?.problems ?? 0)}</td>
     </tr>
   );

@@ -1,10 +1,12 @@
 // What else is known about an attempt: limits, protection, settings, the grade, and command lines to copy.
+import type { Episode } from '../lib/episode';
 import type { Attempt } from '../lib/types';
 import { Empty } from '../ui/parts';
 import { Block, CommandLine, Text } from '../ui/text';
 
-export function DetailsTab({ attempt }: { attempt: Attempt }) {
+export function DetailsTab({ attempt, episode }: { attempt: Attempt; episode: Episode }) {
   const limits = limitsOf(attempt.settings);
+  const saved = [...episode.events.values()].flatMap(({ event }) => (event.kind === 'saved' && typeof event.image === 'string' ? [[`after turn ${event.turn ?? 0}`, event.image] as const] : []));
   return (
     <div class="page narrow details">
       {attempt.commands && attempt.commands.length > 0 && (
@@ -20,6 +22,7 @@ export function DetailsTab({ attempt }: { attempt: Attempt }) {
       {limits && <section><h2>Limits</h2><Values value={limits} /></section>}
       <section><h2>Protection</h2>{hasContent(attempt.protection) ? <Values value={attempt.protection} /> : <p class="soft">The record does not say how the sandbox was protected.</p>}</section>
       <section><h2>Settings</h2>{hasContent(attempt.settings) ? <Values value={attempt.settings} /> : <p class="soft">No settings are recorded.</p>}</section>
+      {episode.whole && saved.length > 0 && <section><h2>Saved images</h2><Values value={Object.fromEntries(saved)} /></section>}
       {attempt.program && <p class="soft small">Recorded by version <Text>{attempt.program}</Text>.</p>}
       {!hasContent(attempt.settings) && !hasContent(attempt.protection) && !attempt.commands?.length && <Empty title="Nothing else is recorded" />}
     </div>

@@ -1,7 +1,8 @@
 // An episode: its turns, files and details. Each turn, tab and file has an address.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { address, send } from '../lib/api';
-import { textOf, useAttempt, useEpisode, type Episode } from '../lib/episode';
+import { textOf, useEpisode, type Episode } from '../lib/episode';
+import { useSearch } from '../lib/data';
 import { bytes, count, counted, dollars, duration, moment, score, short } from '../lib/format';
 import { useKeys } from '../lib/keys';
 import { go, link, route, setQuery } from '../lib/router';
@@ -19,16 +20,8 @@ type Props = { info: Info; run: string; attempt: string };
 
 export function EpisodeView({ info, run, attempt: id }: Props) {
   const base = address('runs', run, 'attempts', id);
-  const loaded = useAttempt(base);
-  const attempt = loaded.data;
-  const episode = useEpisode(base, attempt);
-  const ended = episode?.complete ?? true;
-  useEffect(() => {
-    // What is known only at the end: outcome, score, files. They are stored a moment after the last event.
-    if (!attempt || !ended || attempt.state !== 'running') return undefined;
-    const again = setTimeout(loaded.reload, 200);
-    return () => clearTimeout(again);
-  }, [ended, attempt]);
+  const loaded = useEpisode(base);
+  const { data: attempt, episode } = loaded;
   useEffect(() => {
     if (attempt) document.title = `${plain(nameOf(attempt))} · ${plain(attempt.run.name)}`;
   }, [attempt]);
@@ -48,7 +41,7 @@ export function EpisodeView({ info, run, attempt: id }: Props) {
         { id: 'files', name: <>Files <span class="soft">{count(files)}</span></>, href: link(here, { tab: 'files' }) },
         { id: 'details', name: 'Details', href: link(here, { tab: 'details' }) },
       ]} />
-      {tab === 'files' ? <FilesTab attempt={attempt} base={base} here={here} /> : tab === 'details' ? <DetailsTab attempt={attempt} /> : <TurnsTab info={info} attempt={attempt} episode={episode} run={run} />}
+      {tab === 'files' ? <FilesTab key={attempt.state} attempt={attempt} base={base} here={here} /> : tab === 'details' ? <DetailsTab attempt={attempt} episode={episode} /> : <TurnsTab info={info} attempt={attempt} episode={episode} run={run} />}
     </div>
   );
 }
@@ -114,7 +107,7 @@ function Downloads({ attempt, base, mode }: { attempt: Attempt; base: string; mo
   if (exports.length === 0 || mode === 'export') return null;
   return (
     <details class="menu">
-      <summary class="button" aria-label="Download"><Icon name="download" size={14} /><span class="wide-only">Download</span></summary>
+      <summary class="button" aria-label="Export"><Icon name="download" size={14} /><span class="wide-only">Export</span></summary>
       <div class="menu-list">{exports.map((name) => <a key={name} href={`${base}/export/${name}`} download>{EXPORTS[name] ?? name}</a>)}</div>
     </details>
   );
@@ -125,8 +118,8 @@ type Row = { kind: 'lead' } | { kind: 'turn'; index: number } | { kind: 'end' };
 
 function TurnsTab({ info, attempt, episode, run }: { info: Info; attempt: Attempt; episode: Episode; run: string }) {
   const { query } = route.value;
-  const [search, setSearch] = useState(query.get('q') ?? '');
-  const [filter, setFilter] = useState<Filter>((query.get('only') as Filter) ?? 'all');
+  const [typed, setTyped, search] = useSearch();
+  const filter = (query.get('only') ?? 'all') as Filter;
   const list = useRef<ListHandle>(null);
   const outline = useRef<ListHandle>(null);
   const [current, setCurrent] = useState(-1);
@@ -142,7 +135,6 @@ function TurnsTab({ info, attempt, episode, run }: { info: Info; attempt: Attemp
   const rowOf = (index: number): Row => (index === 0 ? { kind: 'lead' } : index === rows - 1 ? { kind: 'end' } : { kind: 'turn', index: shown.at(index - 1) ?? 0 });
   const placeOf = (position: number) => shown.placeOf(position) + 1;
 
-  useEffect(() => setQuery({ q: search || null, only: filter === 'all' ? null : filter }), [search, filter]);
   const last = useRef(-1);
   useEffect(() => {
     // The address names a turn: when it is opened, and when the reader goes back to it.
@@ -176,15 +168,15 @@ function TurnsTab({ info, attempt, episode, run }: { info: Info; attempt: Attemp
   return (
     <div class="episode">
       <div class="toolbar episode-tools">
-        <Search value={search} onInput={setSearch} label={episode.whole ? 'Search all texts' : 'Search calls'} />
-        <Choice label="Which turns" value={filter} onChange={setFilter} options={[{ value: 'all', name: 'All' }, { value: 'errors', name: 'Errors' }, { value: 'changes', name: 'File changes' }]} />
+        <Search value={typed} onInput={setTyped} label={episode.whole ? 'Search all texts' : 'Search calls'} />
+        <Choice label="Which turns" value={filter} onChange={(only) => setQuery({ only: only === 'all' ? null : only })} options={[{ value: 'all', name: 'All' }, { value: 'errors', name: 'Errors' }, { value: 'changes', name: 'File changes' }]} />
         {searching && <span class="soft" role="status">{count(shown.length)} of {counted(episode.count, 'turn')}{partly ? `, ${count(episode.missing)} not read yet` : ''}</span>}
         <span class="grow" />
         {!episode.complete && <button type="button" class="button" onClick={() => list.current?.show(rows - 1)}><span class="pulse live-dot" aria-hidden="true" />Follow</button>}
         {episode.error && <span class="bad small" role="alert"><Text>{episode.error.message}</Text> <button type="button" class="link" onClick={() => episode.retry()}>Try again</button></span>}
       </div>
       <div class="episode-body">
-        <div class="outline">
+        <div class="outline" style={{ '--digits': String(episode.count).length }}>
           <VirtualList handle={outline} length={shown.length} estimate={30} label="Outline of turns" onRange={(a, b) => episode.needTurns(shown.at(a) ?? 0, shown.at(b) ?? 0)}
             row={(i) => <OutlineRow episode={episode} index={shown.at(i) ?? 0} current={current} onChoose={() => choose(i + 1)} />} />
         </div>
@@ -356,7 +348,7 @@ function End({ attempt, episode, filtered }: { attempt: Attempt; episode: Episod
     return (
       <div class="end live" role="status">
         {episode.partial && <div class="reply partial"><pre><Text>{episode.partial}</Text></pre></div>}
-        <span class="badge badge-live"><span class="pulse" />the model works</span>
+        <span class="badge badge-live"><span class="pulse" />the model is working</span>
       </div>
     );
   }

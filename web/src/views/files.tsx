@@ -1,9 +1,9 @@
 // Files that a task came with and that the model left, with previews, and all files that the tool calls changed.
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { get, withQuery } from '../lib/api';
 import { useData } from '../lib/data';
 import { embedded, fileOf } from '../lib/embedded';
-import { bytes } from '../lib/format';
+import { bytes, count } from '../lib/format';
 import { languageOf } from '../lib/highlight';
 import { link, route } from '../lib/router';
 import type { AllChanges, Attempt, FileEntry, Files, FileText } from '../lib/types';
@@ -27,7 +27,7 @@ export function FilesTab({ attempt, base, here }: Props) {
   return (
     <div class="files">
       <nav class="file-list" aria-label="Files">
-        <Area title="Output" area="output" files={files.data?.output ?? []} here={here} current={current?.area === 'output' ? current.file.path : ''} none={none} />
+        <Area title="Output" area="output" archive={files.data?.truncated ? undefined : `${base}/archive`} files={files.data?.output ?? []} here={here} current={current?.area === 'output' ? current.file.path : ''} none={none} />
         <Area title="Input" area="input" files={files.data?.input ?? []} here={here} current={current?.area === 'input' ? current.file.path : ''} none={files.data?.input_known === false ? 'The input is not recorded.' : 'The task came without files.'} />
         {changed.length > 0 && (
           <section>
@@ -35,7 +35,7 @@ export function FilesTab({ attempt, base, here }: Props) {
             {changed.map((f) => (
               <div key={f.path} class="file-row changed">
                 <span class="mono"><Text>{f.path}</Text></span>
-                <span class="turn-links"><Badge>{f.how}</Badge>{f.turns.slice(0, 12).map((t) => <a key={t} href={link(here, { turn: t })} title={`turn ${t}`}>{t}</a>)}{f.turns.length > 12 && <span class="soft">…</span>}</span>
+                <span class="turn-links"><Badge>{f.how}</Badge><span class="soft">{f.turns.length === 1 ? 'turn' : 'turns'}</span>{f.turns.slice(0, 12).map((t) => <a key={t} href={link(here, { turn: t })} aria-label={`turn ${t}`}>{t}</a>)}{f.turns.length > 12 && <span class="soft">…</span>}</span>
               </div>
             ))}
           </section>
@@ -54,10 +54,10 @@ function noOutput(attempt: Attempt, files: Files | null): string {
   return files?.output_known ? 'The model left no files.' : 'This record does not keep the files that the model left.';
 }
 
-function Area({ title, area, files, here, current, none }: { title: string; area: string; files: FileEntry[]; here: string[]; current: string; none: string }) {
+function Area({ title, area, archive, files, here, current, none }: { title: string; area: string; archive?: string; files: FileEntry[]; here: string[]; current: string; none: string }) {
   return (
     <section>
-      <h2>{title}</h2>
+      <h2>{title}{archive && !embedded && files.length > 1 && <a class="archive" href={archive} download>All as ZIP</a>}</h2>
       {files.length === 0 ? <p class="soft small">{none}</p> : files.map((f) => (
         <a key={f.path} class="file-row" href={link(here, { tab: 'files', file: `${area}/${f.path}` })} aria-current={f.path === current ? 'true' : undefined}>
           <Icon name={f.show === 'image' || f.show === 'svg' ? 'image' : 'file'} size={14} /><span class="grow"><Text>{f.path}</Text></span><span class="soft small">{bytes(f.size)}</span>
@@ -162,7 +162,7 @@ function TextPreview({ path, file }: { path: string; file: FileEntry }) {
     <>
       {!last.utf8 && <p class="warn small">Not all of it is text: other bytes are shown as �.</p>}
       {file.show === 'csv' && <div class="choice" role="group" aria-label="How to show it"><button type="button" aria-pressed={!raw} onClick={() => setRaw(false)}>Table</button><button type="button" aria-pressed={raw} onClick={() => setRaw(true)}>Text</button></div>}
-      {file.show === 'csv' && !raw ? <Csv text={text} tabs={file.path.endsWith('.tsv')} /> : <Block text={text} kind="code" language={languageOf(file.path)} lines={200} open label={`content of ${file.path}`} />}
+      {file.show === 'csv' && !raw ? <Csv text={text} tabs={file.path.endsWith('.tsv')} partly={last.end < last.size} /> : <Block text={text} kind="code" language={languageOf(file.path)} lines={200} open label={`content of ${file.path}`} />}
       {last.end < last.size && <button type="button" class="link" onClick={() => load(last.end)}>Load {bytes(Math.min(PART, last.size - last.end))} more of {bytes(last.size)}</button>}
     </>
   );
@@ -170,17 +170,25 @@ function TextPreview({ path, file }: { path: string; file: FileEntry }) {
 
 const ROWS = 500;
 const COLUMNS = 60;
+/** Rows that are read. */
+const PARSED = 5000;
+const NUMBER = /^-?[\d.,]+%?$/;
 
-function Csv({ text, tabs }: { text: string; tabs: boolean }) {
-  const rows = parseCsv(text, tabs ? '\t' : ',');
+function Csv({ text, tabs, partly }: { text: string; tabs: boolean; partly: boolean }) {
+  const rows = useMemo(() => parseCsv(text, tabs ? '\t' : ','), [text, tabs]);
   const [head = [], ...body] = rows;
+  const shown = body.slice(0, ROWS);
+  // A column of numbers, with its head, is aligned to the right.
+  const numbers = head.slice(0, COLUMNS).map((_, i) => shown.some((r) => r[i]) && shown.every((r) => !r[i] || NUMBER.test(r[i])));
+  const more = partly || rows.length > PARSED;
+  const align = (i: number) => (numbers[i] ? 'n' : undefined);
   return (
     <div class="table-wrap" tabIndex={0} role="region" aria-label="table">
       <table class="csv">
-        <thead><tr>{head.slice(0, COLUMNS).map((c, i) => <th key={i} scope="col"><Text>{c}</Text></th>)}</tr></thead>
-        <tbody>{body.slice(0, ROWS).map((r, i) => <tr key={i}>{r.slice(0, COLUMNS).map((c, j) => <td key={j} class={/^-?[\d.,]+%?$/.test(c) ? 'n' : undefined}><Text>{c}</Text></td>)}</tr>)}</tbody>
+        <thead><tr>{head.slice(0, COLUMNS).map((c, i) => <th key={i} scope="col" class={align(i)}><Text>{c}</Text></th>)}</tr></thead>
+        <tbody>{shown.map((r, i) => <tr key={i}>{r.slice(0, COLUMNS).map((c, j) => <td key={j} class={align(j)}><Text>{c}</Text></td>)}</tr>)}</tbody>
       </table>
-      {(body.length > ROWS || head.length > COLUMNS) && <p class="soft small">The first {Math.min(ROWS, body.length)} of {body.length} rows{head.length > COLUMNS ? ` and ${COLUMNS} of ${head.length} columns` : ''} are shown.</p>}
+      {(body.length > ROWS || head.length > COLUMNS) && <p class="soft small">Shown: {body.length > ROWS ? `the first ${ROWS} of ${more ? 'more than ' : ''}${count(body.length)} rows` : 'all rows'}{head.length > COLUMNS ? `, the first ${COLUMNS} of ${count(head.length)} columns` : ''}.</p>}
     </div>
   );
 }
@@ -209,7 +217,7 @@ export function parseCsv(text: string, separator: string): string[][] {
       row = [];
       field = '';
     } else field += c;
-    if (rows.length > 5000) return rows;
+    if (rows.length > PARSED) return rows;
   }
   if (field !== '' || row.length > 0) rows.push([...row, field]);
   return rows;

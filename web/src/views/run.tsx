@@ -1,8 +1,8 @@
 // A run of many attempts: a table that can be filtered and sorted, and a summary. Training runs show curves first.
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { address, follow } from '../lib/api';
-import { useData, usePaged, useSettled } from '../lib/data';
-import { count, dollars, duration, moment, percent, score, short, words } from '../lib/format';
+import { address } from '../lib/api';
+import { useChanges, useData, usePaged, useSearch } from '../lib/data';
+import { count, counted, dollars, duration, moment, percent, score, short, words } from '../lib/format';
 import { useKeys } from '../lib/keys';
 import { go, link, route, setQuery } from '../lib/router';
 import { plain } from '../lib/visible';
@@ -10,6 +10,7 @@ import type { AttemptList, AttemptRow, Info, Result, Run, RunRow } from '../lib/
 import { GridTable, type Column } from '../ui/grid';
 import { Icon } from '../ui/icons';
 import { Empty, Facts, Failed, Loading, Mark, Progress, Search, StateBadge, Tabs } from '../ui/parts';
+import { Pick, PickedEpisodes } from '../ui/picked';
 import { CommandLine, Text } from '../ui/text';
 import type { ListHandle } from '../ui/virtual';
 import { Values } from './details';
@@ -22,18 +23,14 @@ export function RunView({ info, run: id }: { info: Info; run: string }) {
   const [version, setVersion] = useState(0);
   const run = loaded.data;
   const [live, setLive] = useState<RunRow | null>(null);
-  useEffect(
-    () =>
-      follow(() => 'page/api/changes', {
-        runs: (data) => {
-          const mine = (data as { runs?: RunRow[] }).runs?.find((r) => r.id === id);
-          if (!mine) return;
-          setLive(mine);
-          setVersion((n) => n + 1);
-        },
-      }),
-    [id],
-  );
+  useChanges((changes) => {
+    const mine = changes?.runs.find((r) => r.id === id);
+    if (changes && !mine) return;
+    setLive(mine ?? null);
+    setVersion((n) => n + 1);
+    // The rest is read where it is shown, and when it ends.
+    if (!mine || mine.state !== 'running' || !run?.results?.length || route.value.query.get('tab') === 'summary') loaded.reload();
+  });
   useEffect(() => {
     if (run) document.title = plain(run.name);
   }, [run]);
@@ -73,7 +70,7 @@ function Head({ run, base, info }: { run: Run; base: string; info: Info }) {
         {run.kind === 'training' && <a class="button" href={link(['training'], { runs: run.id })}><Icon name="columns" size={14} />Compare curves</a>}
         {info.mode !== 'export' && (
           <details class="menu">
-            <summary class="button" aria-label="Download"><Icon name="download" size={14} /><span class="wide-only">Download</span></summary>
+            <summary class="button" aria-label="Export"><Icon name="download" size={14} /><span class="wide-only">Export</span></summary>
             <div class="menu-list">
               <a href={`${base}/export/html`} download>One HTML file</a>
               <a href={`${base}/export/messages`} download>Messages (chat format)</a>
@@ -103,9 +100,7 @@ const FACETS: [string, string][] = [['task', 'Task'], ['mode', 'Mode'], ['result
 
 function Attempts({ run, base, version }: { run: Run; base: string; version: number }) {
   const { query } = route.value;
-  const [q, setQ] = useState(query.get('q') ?? '');
-  const settled = useSettled(q);
-  useEffect(() => setQuery({ q: settled || null }), [settled]);
+  const [q, setQ, settled] = useSearch();
   const sort = { by: query.get('sort') ?? 'task', order: (query.get('order') ?? 'asc') as 'asc' | 'desc' };
   const filters = Object.fromEntries(FACETS.map(([k]) => [k, query.get(k) ?? '']));
   const list = usePaged<AttemptRow, AttemptList>(`${base}/attempts`, { q: settled, ...filters, sort: sort.by, order: sort.order }, (p) => p.attempts, (p) => p.matched);
@@ -134,6 +129,7 @@ function Attempts({ run, base, version }: { run: Run; base: string; version: num
   const training = run.kind === 'training';
   const graded = run.kind === 'benchmark' || run.format === 'inspect' || training;
   const columns: Column<AttemptRow>[] = [
+    { id: 'pick', name: <span class="off-screen">Choose</span>, width: '1.25rem', cell: (a) => a.has_events && <Pick run={run.id} attempt={a.id} name={nameOf(a)} /> },
     ...(graded ? [{ id: 'score', name: 'Score', width: '3.6rem', sort: true, cell: (a: AttemptRow) => <span class="nowrap"><Mark score={a.score ?? a.reward} /></span> } satisfies Column<AttemptRow>] : []),
     ...(training ? [{ id: 'step', name: 'Step', width: '3.4rem', number: true, cell: (a: AttemptRow) => count(a.step) } satisfies Column<AttemptRow>] : []),
     { id: 'problem', name: graded ? 'Problem' : 'Task', width: 'minmax(9rem, 1.2fr)', sort: true, cell: (a) => <><a class="cover" href={open(a)}><Text>{nameOf(a)}</Text></a>{a.repeat ? <span class="soft"> · {a.repeat}</span> : null}</> },
@@ -160,10 +156,11 @@ function Attempts({ run, base, version }: { run: Run; base: string; version: num
           </label>
         ))}
         <span class="grow" />
-        <span class="soft" role="status">{page ? (page.matched === page.total ? `${count(page.total)} attempts` : `${count(page.matched)} of ${count(page.total)}`) : ''}</span>
+        <PickedEpisodes />
+        <span class="soft" role="status">{page ? (page.matched === page.total ? counted(page.total, 'attempt') : `${count(page.matched)} of ${count(page.total)}`) : ''}</span>
       </div>
       {list.error ? <Failed error={list.error} retry={list.refresh} /> : page?.total === 0 ? <Empty title="No attempts yet"><p>They appear here as they are made.</p></Empty> : page?.matched === 0 && !list.loading ? (
-        <Empty title="No attempt matches"><p><button type="button" class="link" onClick={() => { setQ(''); setQuery(Object.fromEntries([...FACETS.map(([k]) => [k, null]), ['q', null]])); }}>Show all attempts</button></p></Empty>
+        <Empty title="No attempt matches"><p><button type="button" class="link" onClick={() => setQuery(Object.fromEntries([...FACETS.map(([k]) => [k, null]), ['q', null]]))}>Show all attempts</button></p></Empty>
       ) : (
         <GridTable columns={columns} length={list.length} at={list.at} need={list.need} label="Attempts" sort={sort} onSort={(by, order) => setQuery({ sort: by, order })} selected={row} handle={handle} />
       )}

@@ -1,14 +1,14 @@
 // All runs: a table that can be searched and filtered, and that follows what runs.
-import { useEffect, useRef, useState } from 'preact/hooks';
-import { follow } from '../lib/api';
-import { usePaged, useSettled } from '../lib/data';
-import { count, dollars, moment, percent, short } from '../lib/format';
+import { useRef, useState } from 'preact/hooks';
+import { useChanges, usePaged, useSearch } from '../lib/data';
+import { count, counted, dollars, moment, percent, short } from '../lib/format';
 import { useKeys } from '../lib/keys';
 import { go, link, route, setQuery } from '../lib/router';
 import { plain } from '../lib/visible';
 import type { Info, RunList, RunRow } from '../lib/types';
 import { GridTable, type Column } from '../ui/grid';
 import { Bar, Choice, Empty, Failed, Progress, Search, StateBadge } from '../ui/parts';
+import { Pick, PickedEpisodes } from '../ui/picked';
 import { CommandLine, Text } from '../ui/text';
 import type { ListHandle } from '../ui/virtual';
 
@@ -20,28 +20,19 @@ const runLink = (run: RunRow): string => link(run.attempt !== null && run.attemp
 
 export function RunsView({ info }: { info: Info }) {
   const { query } = route.value;
-  const [q, setQ] = useState(query.get('q') ?? '');
+  const [q, setQ, settled] = useSearch();
   const kind = query.get('kind') ?? '';
   const sort = { by: query.get('sort') ?? 'started', order: (query.get('order') ?? 'desc') as 'asc' | 'desc' };
-  const settled = useSettled(q);
-  useEffect(() => setQuery({ q: settled || null }), [settled]);
   const list = usePaged<RunRow, RunList>('page/api/runs', { q: settled, kind, sort: sort.by, order: sort.order }, (p) => p.runs, (p) => p.matched);
   const [changed, setChanged] = useState<Map<string, RunRow>>(new Map());
   const [picked, setPicked] = useState<Map<string, RunRow>>(new Map());
   const [row, setRow] = useState(-1);
   const handle = useRef<ListHandle>(null);
 
-  useEffect(
-    () =>
-      follow(() => 'page/api/changes', {
-        runs: (data) => {
-          const { runs = [], removed = [] } = data as { runs?: RunRow[]; removed?: string[] };
-          setChanged((old) => new Map([...old, ...runs.map((r) => [r.id, r] as const)]));
-          if (removed.length > 0 || runs.length > 0) list.refresh();
-        },
-      }),
-    [list.refresh],
-  );
+  useChanges((changes) => {
+    if (changes) setChanged((old) => new Map([...old, ...changes.runs.map((r) => [r.id, r] as const)]));
+    list.refresh();
+  });
   const at = (i: number): RunRow | undefined => {
     const found = list.at(i);
     const newer = found && changed.get(found.id);
@@ -70,13 +61,13 @@ export function RunsView({ info }: { info: Info }) {
   const first = Array.from({ length: Math.min(list.length, 200) }, (_, i) => list.at(i));
   const known = (value: (run: RunRow) => unknown) => first.some((r) => r && (value(r) ?? false) !== false);
   const columns: Column<RunRow>[] = [
-    { id: 'pick', name: <span class="off-screen">Choose</span>, width: '1.25rem', cell: (r) => (r.kind === 'benchmark' || r.kind === 'training') && <input type="checkbox" checked={picked.has(r.id)} onChange={() => toggle(r)} aria-label={`Choose ${r.name} to compare`} /> },
+    { id: 'pick', name: <span class="off-screen">Choose</span>, width: '1.25rem', cell: (r) => (r.kind === 'benchmark' || r.kind === 'training' ? <input type="checkbox" checked={picked.has(r.id)} onChange={() => toggle(r)} aria-label={`Choose ${r.name} to compare`} /> : r.attempt !== null && r.attempt !== undefined && <Pick run={r.id} attempt={r.attempt} name={r.name} />) },
     { id: 'name', name: 'Name', width: 'minmax(10rem, 2.6fr)', sort: true, cell: (r) => <NameCell run={r} /> },
     { id: 'kind', name: 'Kind', width: '5.25rem', hide: 'wide', cell: (r) => <span class="soft">{r.kind === 'file' ? r.format : (KIND_NAME[r.kind] ?? r.kind)}</span> },
     { id: 'model', name: 'Model', width: 'minmax(6rem, 1.6fr)', sort: true, hide: 'medium', cell: (r) => (r.model ? <span title={plain(r.model)}><Text>{shortModel(r.model)}</Text></span> : <span class="soft">–</span>) },
     { id: 'task', name: 'Task', width: 'minmax(5rem, 1fr)', sort: true, hide: 'wide', cell: (r) => <TaskCell run={r} /> },
     { id: 'score', name: 'Score', width: '6.75rem', sort: true, number: true, cell: (r) => <ScoreCell run={r} /> },
-    { id: 'state', name: 'State', width: known((r) => r.state === 'running') ? '11.75rem' : '9.5rem', hide: 'medium', cell: (r) => <StateCell run={r} /> },
+    { id: 'state', name: <span class="pad">State</span>, width: known((r) => r.state === 'running') ? '12.5rem' : '11rem', hide: 'medium', cell: (r) => <StateCell run={r} /> },
     ...(known((r) => r.turns) ? [{ id: 'turns', name: 'Turns', width: '3.25rem', number: true, hide: 'wide', cell: (r) => short(r.turns) } satisfies Column<RunRow>] : []),
     ...(known((r) => r.tokens) ? [{ id: 'tokens', name: 'Tokens', width: '3.5rem', number: true, hide: 'wide', cell: (r) => (r.tokens ? short(r.tokens.input + r.tokens.output) : '–') } satisfies Column<RunRow>] : []),
     ...(known((r) => r.cost) ? [{ id: 'cost', name: 'Cost', width: '4rem', number: true, hide: 'wide', cell: (r) => dollars(r.cost) } satisfies Column<RunRow>] : []),
@@ -97,11 +88,12 @@ export function RunsView({ info }: { info: Info }) {
           <Search value={q} onInput={setQ} label="Search runs, models, tasks" />
           <Choice label="Kind" value={kind} onChange={(k) => setQuery({ kind: k || null })} options={[{ value: '', name: 'All' }, ...KINDS.filter(([k]) => kinds[k]).map(([value, name]) => ({ value, name: <>{name} <span class="soft">{kinds[value]}</span></> }))]} />
           <span class="grow" />
+          <PickedEpisodes />
           <Picked picked={picked} clear={() => setPicked(new Map())} />
         </div>
       )}
       {list.error ? <Failed error={list.error} retry={list.refresh} /> : nothing ? <Nothing info={info} /> : page && page.matched === 0 && !list.loading ? (
-        <Empty title="No run matches"><p>No run has all of these words. <button type="button" class="link" onClick={() => { setQ(''); setQuery({ kind: null, q: null }); }}>Show all runs</button></p></Empty>
+        <Empty title="No run matches"><p>No run has all of these words. <button type="button" class="link" onClick={() => setQuery({ kind: null, q: null })}>Show all runs</button></p></Empty>
       ) : (
         <GridTable columns={columns} length={list.length} at={at} need={list.need} label="Runs" sort={sort} onSort={(by, order) => setQuery({ sort: by, order })} selected={row} handle={handle} />
       )}
@@ -120,7 +112,7 @@ function Picked({ picked, clear }: { picked: Map<string, RunRow>; clear: () => v
   const ids = runs.map((r) => r.id).join(',');
   return (
     <>
-      <span class="soft">{count(runs.length)} chosen</span>
+      <span class="soft">{counted(runs.length, 'run')} chosen</span>
       {runs.length > 1 && same && <a class="button primary" href={training ? link(['training'], { runs: ids }) : link(['compare'], { runs: ids })}>{training ? 'Compare curves' : 'Compare'}</a>}
       {!same && <span class="soft">choose runs of one kind</span>}
       <button type="button" class="button" onClick={clear}>Clear</button>
@@ -140,8 +132,9 @@ function NameCell({ run }: { run: RunRow }) {
 
 function TaskCell({ run }: { run: RunRow }) {
   const tasks = run.tasks && run.tasks.length > 0 ? run.tasks : run.task ? [run.task] : [];
-  if (tasks.length === 0) return <span class="soft">–</span>;
-  return <span title={tasks.join(', ')}><Text>{tasks[0] ?? ''}</Text>{tasks.length > 1 && <span class="soft"> +{tasks.length - 1}</span>}</span>;
+  const [first] = tasks;
+  if (first === undefined) return <span class="soft">–</span>;
+  return <span title={plain(tasks.join(', '))}><Text>{run.kind === 'training' ? (first.split('/').filter(Boolean).at(-1) ?? first) : first}</Text>{tasks.length > 1 && <span class="soft"> +{tasks.length - 1}</span>}</span>;
 }
 
 function ScoreCell({ run }: { run: RunRow }) {
@@ -153,10 +146,11 @@ function ScoreCell({ run }: { run: RunRow }) {
 function StateCell({ run }: { run: RunRow }) {
   const done = run.steps?.done ?? run.attempts?.done ?? 0;
   const total = run.steps ? run.steps.planned : run.attempts?.planned;
+  const unit = run.steps ? 'step' : 'attempt';
   return (
-    <span class="state-cell">
+    <span class="state-cell pad">
       <StateBadge state={run.state} />
-      {run.state === 'running' && total ? <><Progress done={done} total={total} label={`${done} of ${total}`} /><span class="soft small nowrap">{short(done)}/{short(total)}</span></> : total && total > 1 ? <span class="soft small">{done < total ? `${count(done)} of ${count(total)}` : count(total)}</span> : null}
+      {run.state === 'running' && total ? <><Progress done={done} total={total} label={`${done} of ${total}`} /><span class="soft small nowrap">{short(done)}/{short(total)}</span></> : total && total > 1 ? <span class="soft small" title={counted(total, unit)}>{done < total ? `${count(done)} of ${count(total)}` : counted(total, unit)}</span> : null}
     </span>
   );
 }

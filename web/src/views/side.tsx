@@ -1,65 +1,70 @@
-// Two or more episodes side by side. Turns that do alike are on one row. Words that only the first column has are marked as
+// Two or more episodes side by side. Similar turns are on one row. Words that only the first column has are marked as
 // removed in it, words that another column has instead as added there.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { align } from '../lib/align';
+import { align, COMPARED } from '../lib/align';
 import { address } from '../lib/api';
-import { useAttempt, useEpisode, type Episode } from '../lib/episode';
+import { useEpisode, type Episode } from '../lib/episode';
 import { count, counted, duration, score, short } from '../lib/format';
 import { link, route, setQuery } from '../lib/router';
 import type { Attempt, Turn } from '../lib/types';
 import { Badge, Choice, Empty, Failed, Mark, StateBadge } from '../ui/parts';
+import { MOST_SIDES } from '../ui/picked';
 import { Marked, Text, type Against } from '../ui/text';
 import { useBarWidth, VirtualList } from '../ui/virtual';
 import { nameOf } from './episode';
 import { isSame, Omitted, partsOf, TurnBars, TurnEvents, turnTitle, type Parts } from './turn';
 
-/** Columns, and running episodes that are followed: a browser has few connections to a server. */
-const MOST = 6;
+/** Running episodes that are followed: a browser has few connections to a server. */
 const FOLLOWED = 3;
-/** Turns of a column whose calls are compared. */
-const COMPARED = 5000;
 
-type Side = { run: string; attempt: string; base: string };
+type Side = { run: string; attempt: string; label: string; base: string };
 type Column = { attempt: Attempt; episode: Episode };
 type Loaded = { column: Column | null; error: Error | null; retry: () => void };
 
 export function SideView() {
   const { query } = route.value;
   const key = query.getAll('e').join('\n');
-  const sides = useMemo(() => key.split('\n').filter(Boolean).slice(0, MOST).map(parse), [key]);
+  const sides = useMemo(() => key.split('\n').filter(Boolean).slice(0, MOST_SIDES).map(parse), [key]);
   const [loaded, setLoaded] = useState<Record<string, Loaded>>({});
   const by = (query.get('align') ?? 'likeness') as 'likeness' | 'number';
   const all = sides.map((side) => loaded[side.base]);
   const columns = all.map((it) => it?.column ?? null);
   const ready = all.every((it) => it?.column || it?.error) && columns.some((column) => column);
-  const versions = columns.map((c) => (c ? `${c.episode.turns.length}-${c.episode.missing}` : '')).join();
-  const aligned = useMemo(() => align(columns.map((c) => c?.episode.turns.map(titleOf) ?? []), by), [ready, versions, by, key]);
+  // Turns beyond those that are compared are loaded when they are seen: the rows stay as they are.
+  const compared = columns.map((c) => c?.episode.turns.slice(0, COMPARED) ?? []);
+  const lengths = columns.map((c) => c?.episode.turns.length ?? 0);
+  const versions = compared.map((turns, i) => `${lengths[i]}-${turns.filter(Boolean).length}`).join();
+  const aligned = useMemo(() => align(compared.map((turns) => Array.from(turns, titleOf)), lengths, by), [ready, versions, by, key]);
   const ref = useRef<HTMLDivElement>(null);
   const bar = useBarWidth(ref, ready ? aligned.rows.length : 0);
-  if (sides.length < 2) return <Empty title="Nothing to put side by side"><p>Open a <a href="#/compare">comparison</a> and choose a problem.</p></Empty>;
-  const named = columns.find((column) => column);
+  if (sides.length < 2) return <Empty title="Nothing to put side by side"><p>Choose episodes in the tables of <a href="#/runs">runs</a> and attempts, or open a <a href="#/compare">comparison</a> and choose a problem.</p></Empty>;
+  const names = [...new Set(columns.flatMap((column) => (column ? [nameOf(column.attempt)] : [])))];
   const rows = ready ? aligned.rows : [];
+  const need = (first: number, last: number) => columns.forEach((column, i) => {
+    const seen = rows.slice(first, last + 1).map((row) => row[i] ?? -1).filter((at) => at >= 0);
+    if (seen.length > 0) column?.episode.needTurns(Math.min(...seen), Math.max(...seen));
+  });
   return (
     <div ref={ref} class="view side" style={{ '--sides': sides.length, '--bar-width': `${bar}px` }}>
       {sides.map((s, i) => <Loader key={`${i} ${s.base}`} side={s} live={sides.length <= FOLLOWED} onLoad={(it) => setLoaded((old) => ({ ...old, [s.base]: it }))} />)}
       <div class="head">
         <nav class="crumbs" aria-label="Where this is"><a href="#/compare" onClick={(e) => { if (history.length > 1) { e.preventDefault(); history.back(); } }}>Compare</a></nav>
-        <h1><Text>{named ? nameOf(named.attempt) : 'Side by side'}</Text></h1>
+        <h1><Text>{names.join(' · ') || 'Side by side'}</Text></h1>
         <span class="grow" />
         {ready && aligned.byNumber > 0 && <span class="warn small" role="status">{counted(aligned.byNumber, 'row')} paired by number: too many turns to compare</span>}
-        <Choice label="Alignment" value={by} onChange={(v) => setQuery({ align: v === 'likeness' ? null : v })} options={[{ value: 'likeness', name: 'Align alike turns' }, { value: 'number', name: 'By number' }]} />
+        <Choice label="Alignment" value={by} onChange={(v) => setQuery({ align: v === 'likeness' ? null : v })} options={[{ value: 'likeness', name: 'Align similar turns' }, { value: 'number', name: 'By number' }]} />
       </div>
       <div class="side-scroll">
         <div class="side-row side-heads">{sides.map((s, i) => <SideHead key={i} side={s} loaded={all[i]} first={i === 0} against={answerBeside(columns, i)} />)}</div>
-        {all.every((it) => it?.error) ? <Failed error={all[0]?.error ?? new Error('nothing could be loaded')} /> : <VirtualList length={rows.length} estimate={240} label="Turns side by side" role="feed" row={(i) => <Row positions={rows[i] ?? []} columns={columns} sides={sides} />} />}
+        {all.every((it) => it?.error) ? <Failed error={all[0]?.error ?? new Error('nothing could be loaded')} /> : <VirtualList length={rows.length} estimate={240} label="Turns side by side" role="feed" onRange={need} row={(i) => <Row positions={rows[i] ?? []} columns={columns} sides={sides} />} />}
       </div>
     </div>
   );
 }
 
 const parse = (text: string): Side => {
-  const [run = '', attempt = ''] = text.split('/').map(decodeURIComponent);
-  return { run, attempt, base: address('runs', run, 'attempts', attempt) };
+  const [run = '', attempt = '', label = ''] = text.split('/').map(decodeURIComponent);
+  return { run, attempt, label, base: address('runs', run, 'attempts', attempt) };
 };
 
 const titleOf = (turn: Turn | undefined): string => (turn ? `${turn.calls[0]?.name ?? ''} ${turnTitle(turn)}` : '');
@@ -77,8 +82,7 @@ function answerBeside(columns: (Column | null)[], i: number): Against | undefine
 
 /** Loads one column; it draws nothing. */
 function Loader({ side, live, onLoad }: { side: Side; live: boolean; onLoad: (loaded: Loaded) => void }) {
-  const attempt = useAttempt(side.base);
-  const episode = useEpisode(side.base, attempt.data, live);
+  const { episode, ...attempt } = useEpisode(side.base, live);
   useEffect(() => {
     if (!attempt.error && (!attempt.data || !episode)) return;
     onLoad({ column: attempt.data && episode ? { attempt: attempt.data, episode } : null, error: attempt.error, retry: attempt.reload });
@@ -93,7 +97,7 @@ function SideHead({ side, loaded, first, against }: { side: Side; loaded: Loaded
   const retry = () => (loaded?.error ? loaded.retry() : loaded?.column?.episode.retry());
   return (
     <div class="side-head">
-      <a href={link(['runs', side.run, 'attempts', side.attempt])}><b><Text>{attempt?.run.name ?? side.run}</Text></b></a>
+      <a href={link(['runs', side.run, 'attempts', side.attempt])}><b><Text>{side.label || (attempt?.run.name ?? side.run)}</Text></b></a>
       {attempt && <><Mark score={attempt.score} /><span class="soft">{score(attempt.score)}</span><StateBadge state={attempt.outcome ?? attempt.state} /></>}
       {first && <Badge>baseline</Badge>}
       {attempt && <span class="soft small">{counted(attempt.turns ?? 0, 'turn')} · {short((attempt.tokens?.input ?? 0) + (attempt.tokens?.output ?? 0))} tokens · {duration(attempt.wall_ms ?? attempt.model_ms)}</span>}
@@ -114,7 +118,8 @@ function Row({ positions, columns, sides }: { positions: number[]; columns: (Col
         const column = columns[i];
         const turn = column?.episode.turns[at];
         const side = sides[i];
-        if (!column || !turn || !side) return <div key={i} class="side-cell empty" aria-label="no turn" />;
+        if (!column || !side || at < 0) return <div key={i} class="side-cell empty" aria-label="no turn" />;
+        if (!turn) return <div key={i} class="side-cell"><div class="ghost-turn"><span class="ghost" /><span class="ghost" /></div></div>;
         if (turn.omitted) return <div key={i} class="side-cell"><Omitted turns={turn.omitted} /></div>;
         const other = beside<Parts>(i, parts);
         const own = parts[i];

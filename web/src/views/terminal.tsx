@@ -6,12 +6,13 @@ import { moment } from '../lib/format';
 import { link, route, setQuery } from '../lib/router';
 import { shown } from '../lib/theme';
 import type { Info, Sandbox } from '../lib/types';
-import { Empty, Failed, Loading, StateBadge } from '../ui/parts';
+import { Dialog, Empty, Failed, Loading, StateBadge } from '../ui/parts';
 import { CommandLine, Text } from '../ui/text';
 
 export function TerminalView({ info }: { info: Info }) {
   const list = useData<{ sandboxes: Sandbox[] }>(info.can.terminal ? 'page/api/sandboxes' : null);
   const [error, setError] = useState('');
+  const [ending, setEnding] = useState<string | null>(null);
   const chosen = route.value.query.get('sandbox');
   if (SINGLE || !info.can.terminal) return <Empty title="There is no terminal here"><p>A server gives a terminal in a sandbox.</p><CommandLine text="llm-in-sandbox serve" /></Empty>;
   if (list.error) return <Failed error={list.error} retry={list.reload} />;
@@ -27,6 +28,7 @@ export function TerminalView({ info }: { info: Info }) {
     );
   };
   const remove = (id: string) => {
+    setEnding(null);
     send('DELETE', address('sandboxes', id)).then(
       () => {
         if (id === chosen) setQuery({ sandbox: null });
@@ -51,11 +53,17 @@ export function TerminalView({ info }: { info: Info }) {
               <div key={s.id} class={`sandbox-row ${s.id === chosen ? 'current' : ''}`}>
                 <a class="grow mono" href={link(['terminal'], { sandbox: s.id })} aria-current={s.id === chosen ? 'true' : undefined}><Text>{s.id}</Text></a>
                 <StateBadge state={s.state} />
-                <button type="button" class="link danger" onClick={() => remove(s.id)} aria-label={`End sandbox ${s.id}`}>End</button>
+                <button type="button" class="link danger" onClick={() => setEnding(s.id)} aria-label={`End sandbox ${s.id}`}>End</button>
                 <span class="soft small">{s.template} · since {moment(s.started)}</span>
               </div>
             ))}
           </nav>
+        )}
+        {ending !== null && (
+          <Dialog title="End the sandbox?" onClose={() => setEnding(null)}>
+            <p>Its processes end, and its files are lost.</p>
+            <footer><button type="button" class="button" onClick={() => setEnding(null)}>Keep it</button><button type="button" class="button danger" onClick={() => remove(ending)}>End it</button></footer>
+          </Dialog>
         )}
         {chosen ? <Screen key={chosen} sandbox={chosen} /> : <Empty title={sandboxes.length > 0 ? 'Choose a sandbox' : 'No sandbox is running'}><p>A new sandbox has the image and the limits of the server. It ends with its time limit, or when you end it.</p></Empty>}
       </div>

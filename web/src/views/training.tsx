@@ -1,40 +1,41 @@
 // Training: curves of several runs, and the episodes of a step in their groups with rewards side by side.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { address, follow, get } from '../lib/api';
-import { useData, usePaged } from '../lib/data';
-import { count, percent, score, short } from '../lib/format';
+import { address, get } from '../lib/api';
+import { useChanges, useData, usePaged } from '../lib/data';
+import { counted, percent, score, short } from '../lib/format';
 import { link, route, setQuery } from '../lib/router';
 import type { Group, GroupList, Metrics, RunList, RunRow, StepList, StepRow } from '../lib/types';
 import { Chart, type Curve } from '../ui/chart';
 import { Choice, Empty, Failed, Loading, Mark, Search, StateBadge } from '../ui/parts';
+import { sideOf } from '../ui/picked';
 import { Text } from '../ui/text';
 import { VirtualList } from '../ui/virtual';
 
 export function TrainingView() {
   const list = useData<RunList>('page/api/runs', { kind: 'training', limit: 1000 });
-  const named = (route.value.query.get('runs') ?? '').split(',').filter(Boolean);
+  const named = route.value.query.get('runs')?.split(',');
   const runs = list.data?.runs.filter((r) => r.kind === 'training') ?? [];
-  const picked = named.length > 0 ? runs.filter((r) => named.includes(r.id)) : runs.slice(0, 4);
+  const picked = named ? runs.filter((r) => named.includes(r.id)) : runs.slice(0, 4);
   const colors = useColors(picked.map((r) => r.id));
   const [version, setVersion] = useState(0);
-  useEffect(
-    () =>
-      follow(() => 'page/api/changes', {
-        runs: (data) => (data as { runs?: RunRow[] }).runs?.some((r) => r.kind === 'training') && setVersion((n) => n + 1),
-      }),
-    [],
-  );
+  useChanges((changes) => {
+    const changed = changes?.runs.filter((r) => r.kind === 'training');
+    if (changed && changed.length === 0 && !changes?.removed.some((id) => runs.some((r) => r.id === id))) return;
+    setVersion((n) => n + 1);
+    if (!changed?.every((it) => runs.some((r) => r.id === it.id)) || changes?.removed.length) list.reload();
+  });
   if (list.error) return <Failed error={list.error} retry={list.reload} />;
   if (!list.data) return <Loading />;
   if (runs.length === 0) return <Empty title="No training runs are recorded here"><p>Runs of <code>llm-in-sandbox train</code> appear with their curves, groups and sample episodes.</p></Empty>;
   const toggle = (id: string) => {
     const ids = picked.map((r) => r.id);
-    setQuery({ runs: (ids.includes(id) ? ids.filter((i) => i !== id) : [...ids, id]).join(',') });
+    // A run has no such name: without the option, some are chosen.
+    setQuery({ runs: (ids.includes(id) ? ids.filter((i) => i !== id) : [...ids, id]).join(',') || '-' });
   };
   return (
     <div class="view">
       <div class="page">
-        <div class="head"><h1>Training</h1><span class="soft">{count(runs.length)} runs</span></div>
+        <div class="head"><h1>Training</h1><span class="soft">{counted(runs.length, 'run')}</span></div>
         <div class="run-chips" role="group" aria-label="Runs">
           {runs.map((r) => {
             const color = colors.get(r.id);
@@ -100,7 +101,10 @@ export function CurvesPanel({ runs, version = 0, colors }: { runs: Pick<RunRow, 
       {empty && <Empty title={q ? 'No metric has this name' : 'No metrics are recorded yet'} />}
       {sections.map(([name, charts]) => charts.length > 0 && (
         <section key={name} class="charts-section">
-          <h2>{name}</h2>
+          <div class="section-head">
+            <h2>{name}</h2>
+            {runs.length > 1 && ready.map(({ run }) => <span key={run.id} class="legend soft small"><span class={`swatch swatch-${(colors?.get(run.id) ?? 0) % 8}`} aria-hidden="true" /><Text>{run.name}</Text></span>)}
+          </div>
           <div class="charts">{charts.map((c) => <Chart key={c.title} title={c.title} axis={c.axis} curves={c.curves} smooth={Number(smooth)} sync="training" />)}</div>
         </section>
       ))}
@@ -145,7 +149,7 @@ export function GroupsPanel({ run, version = 0 }: { run: string; version?: numbe
   if (steps.length === 0) return <Empty title="No episodes were kept"><p>This run has metrics, but no samples of its episodes.</p></Empty>;
   return (
     <div class="groups">
-      <div class="outline steps-list">
+      <div class="outline steps-list" style={{ '--digits': String(steps.at(steps.length - 1)?.step ?? 100).length }}>
         <VirtualList length={steps.length} estimate={34} label="Steps" onRange={steps.need}
           row={(i) => {
             const row = steps.at(i);
@@ -158,13 +162,16 @@ export function GroupsPanel({ run, version = 0 }: { run: string; version?: numbe
             );
           }} />
       </div>
-      <Groups run={run} step={step} set={set} />
+      <Groups run={run} step={step} set={set} version={version} />
     </div>
   );
 }
 
-function Groups({ run, step, set }: { run: string; step: number; set: string }) {
+function Groups({ run, step, set, version }: { run: string; step: number; set: string; version: number }) {
   const groups = usePaged<Group, GroupList & { offset?: number }>(`${address('runs', run)}/groups`, { step, set }, (p) => p.groups, (p) => p.total, 50);
+  useEffect(() => {
+    if (version > 0) groups.refresh();
+  }, [version]);
   if (groups.error) return <Failed error={groups.error} retry={groups.refresh} />;
   if (groups.loading) return <Loading />;
   if (groups.length === 0) return <Empty title="No groups at this step" />;
@@ -185,7 +192,7 @@ function GroupCard({ group, run }: { group: Group; run: string }) {
       <div class="group-head"><b><Text>{group.problem ?? `group ${group.group}`}</Text></b><span class="soft group-title"><Text>{(group.title ?? '').replace(/\s+/g, ' ')}</Text></span><span class="grow" /><span class="nowrap">mean {score(group.mean)}</span>{!spread && <span class="soft small">no signal: all alike</span>}</div>
       <div class="members">
         {group.members.map((m) => {
-          const inside = <><Mark score={m.score} /><span class="nowrap">{score(m.score)}</span><StateBadge state={m.end} /><span class="soft small nowrap">{count(m.turns)} turns · {short(m.tokens)} tokens</span></>;
+          const inside = <><Mark score={m.score} /><span class="nowrap">{score(m.score)}</span><StateBadge state={m.end} /><span class="soft small nowrap">{counted(m.turns ?? 0, 'turn')} · {short(m.tokens)} tokens</span></>;
           return m.attempt ? <a key={m.member} class="member" href={link(['runs', run, 'attempts', m.attempt])}>{inside}</a> : <span key={m.member} class="member">{inside}</span>;
         })}
       </div>
@@ -197,6 +204,6 @@ function GroupCard({ group, run }: { group: Group; run: string }) {
 /** The best and the worst member side by side. */
 function SideLink({ run, group }: { run: string; group: Group }) {
   const sorted = group.members.filter((m) => m.attempt).sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
-  const ends = [sorted[0], sorted.at(-1)].map((m) => `${encodeURIComponent(run)}/${encodeURIComponent(m?.attempt ?? '')}`);
+  const ends = [sorted[0], sorted.at(-1)].map((m) => sideOf(run, m?.attempt ?? ''));
   return <a class="small" href={link(['side'], { e: ends })}>Best and worst side by side</a>;
 }

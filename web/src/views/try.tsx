@@ -51,28 +51,28 @@ export function TryView({ info }: { info: Info }) {
     setOver(false);
     add(event.dataTransfer?.files);
   };
-  const field = (name: string, label: string, unit: string, most: number | null | undefined) => (
-    <label class="field"><span>{label}</span><span class="with-unit"><input type="number" min="0" step="any" max={most ?? undefined} placeholder={most ? count(most) : 'none'} value={limits[name] ?? ''} onInput={(e) => setLimits({ ...limits, [name]: e.currentTarget.value })} /><span class="soft">{unit}</span></span></label>
+  const field = (name: string, label: string, most: number | null | undefined) => (
+    <label class="field"><span>{label}</span><input type="number" min="0" step="any" max={most ?? undefined} placeholder={most ? count(most) : 'none'} value={limits[name] ?? ''} onInput={(e) => setLimits({ ...limits, [name]: e.currentTarget.value })} /></label>
   );
   return (
     <div class="view">
       <div class="page narrow">
         <div class="head"><h1>Try it</h1></div>
-        <form class={`try ${over ? 'over' : ''}`} onSubmit={(e) => { e.preventDefault(); void start(); }} onDragOver={(e) => { e.preventDefault(); setOver(true); }} onDragLeave={() => setOver(false)} onDrop={drop}>
+        <form class={`try ${over ? 'over' : ''}`} onSubmit={(e) => { e.preventDefault(); void start(); }} onDragOver={(e) => { e.preventDefault(); setOver(true); }} onDragLeave={(e) => !e.currentTarget.contains(e.relatedTarget as Node | null) && setOver(false)} onDrop={drop}>
           <label class="field"><span>Task</span><textarea rows={7} required value={task} onInput={(e) => setTask(e.currentTarget.value)} placeholder="What should the model do? It works in a sandbox with a shell, and finds your files in its input directory."
             onKeyDown={(e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) void start(); }} /></label>
           <div class="drop">
             <Icon name="file" /><span class="grow">Drop files here, or <button type="button" class="link" onClick={() => input.current?.click()}>choose files</button></span>
             <span class={size > MOST ? 'bad small' : 'soft small'} role="status">{size > MOST ? 'too large: ' : ''}{bytes(size)} of {bytes(MOST)}</span>
-            <input ref={input} type="file" multiple class="off-screen" tabIndex={-1} aria-label="Files" onChange={(e) => add(e.currentTarget.files)} />
+            <input ref={input} type="file" multiple class="off-screen" tabIndex={-1} aria-label="Files" onChange={(e) => { add(e.currentTarget.files); e.currentTarget.value = ''; }} />
           </div>
-          {files.length > 0 && <ul class="chosen-files">{files.map((f) => <li key={f.path}><Icon name="file" size={14} /><span class="grow"><Text>{f.path}</Text></span><span class="soft small">{bytes(f.file.size)}</span><button type="button" class="icon-button" aria-label={`Remove ${f.path}`} onClick={() => setFiles(files.filter((o) => o !== f))}><Icon name="cross" size={12} /></button></li>)}</ul>}
+          {files.length > 0 && <ul class="chosen-files">{files.map((f) => <li key={f.path}><Icon name="file" size={14} /><span><Text>{f.path}</Text></span><button type="button" class="icon-button" aria-label={`Remove ${f.path}`} onClick={() => setFiles(files.filter((o) => o !== f))}><Icon name="cross" size={12} /></button><span class="grow" /><span class="soft small nowrap">{bytes(f.file.size)}</span></li>)}</ul>}
           <div class="fields">
             {(info.models?.length ?? 0) > 0 && <label class="field"><span>Model</span><select value={model} onChange={(e) => setModel(e.currentTarget.value)}>{info.models?.map((m) => <option key={m}>{m}</option>)}</select></label>}
-            {field('turns', 'Turn limit', 'turns', info.limits?.turns)}
-            {field('tokens', 'Token limit', 'tokens', info.limits?.tokens)}
-            {field('time', 'Time limit', 'seconds', info.limits?.time)}
-            {field('cost', 'Cost limit', 'dollars', info.limits?.cost)}
+            {field('turns', 'Turn limit', info.limits?.turns)}
+            {field('tokens', 'Token limit', info.limits?.tokens)}
+            {field('time', 'Time limit, seconds', info.limits?.time)}
+            {field('cost', 'Cost limit, dollars', info.limits?.cost)}
           </div>
           {error && <div class="notice error" role="alert"><p><Text>{error}</Text></p></div>}
           <div class="try-foot"><button type="submit" class="button primary" disabled={!ready}><Icon name="play" size={14} />{busy ? 'Starting…' : 'Start'}</button><span class="soft small">Ctrl+Enter starts it. You can watch, cancel and fork it.</span></div>

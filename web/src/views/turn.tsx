@@ -206,7 +206,8 @@ function Note({ context }: { context: Context }) {
       // Shown as the files of the turn.
       return null;
     case 'saved':
-      return note('', 'files saved as an image', said(event.image));
+      // The name of the image is among the details.
+      return note('', 'files saved as an image');
     case 'resumed':
       return note('warn', `interrupted, then resumed after turn ${event.turn ?? 0}`);
     case 'reconfigured':

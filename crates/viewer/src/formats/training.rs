@@ -353,11 +353,13 @@ pub(crate) fn groups(
 /// The groups of all steps, at most so many.
 pub(crate) fn all_groups(table: &Table, scope: &Scope, limit: usize) -> GroupsPage {
     let steps = by_step(table, scope);
-    let groups = steps.iter().flat_map(|(step, rows)| {
-        by_group(rows).into_iter().map(move |group| group_row(step, group))
-    });
-    let groups: Vec<GroupRow> = groups.take(limit).collect();
-    GroupsPage { total: groups.len(), groups }
+    let groups: Vec<_> = steps
+        .iter()
+        .flat_map(|(step, rows)| by_group(rows).into_iter().map(move |group| (step, group)))
+        .collect();
+    let total = groups.len();
+    let groups = groups.into_iter().take(limit).map(|(step, group)| group_row(step, group));
+    GroupsPage { total, groups: groups.collect() }
 }
 
 fn group_row(

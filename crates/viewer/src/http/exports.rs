@@ -24,7 +24,7 @@ pub(super) fn routes() -> Router<Page> {
         .route("/runs/{run}/attempts/{attempt}/export/{format}", get(of_attempt))
 }
 
-fn download(body: Body, name: &str, media_type: &'static str) -> Response<Body> {
+pub(super) fn download(body: Body, name: &str, media_type: &'static str) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures_util::{Stream, stream};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::task::JoinError;
 
 use super::{
     Page,
@@ -51,43 +52,50 @@ fn comment() -> Bytes {
 struct Known {
     page: Page,
     scope: Scope,
-    rows: HashMap<String, RunRow>,
+    rows: Rows,
     version: u64,
-    first: bool,
 }
 
-async fn changes(State(page): State<Page>, request: Request<Body>) -> Response<Body> {
-    let known =
-        Known { page, scope: scope(&request), rows: HashMap::new(), version: 0, first: true };
-    sse(stream::unfold(known, async |mut known| {
+type Rows = HashMap<String, RunRow>;
+
+async fn changes(
+    State(page): State<Page>,
+    request: Request<Body>,
+) -> Result<Response<Body>, Refused> {
+    let scope = scope(&request);
+    // Before the answer begins: a client that reads the runs once it has begun misses nothing.
+    let rows = look(&page, &scope).await?;
+    let known = Known { page, scope, rows, version: 0 };
+    Ok(sse(stream::unfold(known, async |mut known| {
         for _ in 0..QUIET {
-            if !known.first {
-                tokio::time::sleep(RUNS).await;
-            }
-            let (page, scope) = (known.page.clone(), known.scope.clone());
-            let looked = tokio::task::spawn_blocking(move || {
-                let all = RunQuery { limit: Some(usize::MAX), ..RunQuery::default() };
-                page.library.runs(&all, &scope).runs
-            });
-            let rows = looked.await.ok()?;
+            tokio::time::sleep(RUNS).await;
+            let rows = look(&known.page, &known.scope).await.ok()?;
             if let Some(event) = known.update(rows) {
                 return Some((event, known));
             }
         }
         Some((comment(), known))
-    }))
+    })))
+}
+
+/// The rows of all runs, by their ids.
+async fn look(page: &Page, scope: &Scope) -> Result<Rows, JoinError> {
+    let (page, scope) = (page.clone(), scope.clone());
+    tokio::task::spawn_blocking(move || {
+        let all = RunQuery { limit: Some(usize::MAX), ..RunQuery::default() };
+        let rows = page.library.runs(&all, &scope).runs;
+        rows.into_iter().map(|row| (row.id.clone(), row)).collect()
+    })
+    .await
 }
 
 impl Known {
-    /// The changes as an event; none where there are none. What is there at the start is no change.
-    fn update(&mut self, rows: Vec<RunRow>) -> Option<Bytes> {
-        let first = std::mem::take(&mut self.first);
-        let now: HashMap<String, RunRow> =
-            rows.into_iter().map(|row| (row.id.clone(), row)).collect();
+    /// The changes as an event; none where there are none.
+    fn update(&mut self, now: Rows) -> Option<Bytes> {
         let changed: Vec<&RunRow> =
             now.values().filter(|row| self.rows.get(&row.id) != Some(*row)).collect();
         let removed: Vec<&String> = self.rows.keys().filter(|id| !now.contains_key(*id)).collect();
-        let event = (!first && (!changed.is_empty() || !removed.is_empty())).then(|| {
+        let event = (!changed.is_empty() || !removed.is_empty()).then(|| {
             self.version += 1;
             let data = json!({ "version": self.version, "runs": changed, "removed": removed });
             Bytes::from(format!("event: runs\ndata: {data}\n\n"))

@@ -126,6 +126,30 @@ async fn files_are_inert() {
 }
 
 #[tokio::test]
+async fn output_files_are_downloaded_as_one_archive() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = run_directory(dir.path(), "run");
+    std::os::unix::fs::symlink("/etc/passwd", run.join("files/link")).unwrap();
+    let large = vec![b'x'; 1 << 20];
+    std::fs::write(run.join("files/a\\large"), &large).unwrap();
+    let served = Served::at(dir.path());
+    let at = format!("runs/{}/attempts/0/archive", served.only_run().await);
+    let reply = served.reply(&at).await;
+    assert_eq!(reply.header("content-type"), "application/zip");
+    assert!(reply.header("content-disposition").starts_with("attachment; filename="));
+    assert!(reply.body.len() < large.len() / 10, "{} bytes", reply.body.len());
+    let mut archive = zip::ZipArchive::new(std::io::Cursor::new(reply.body)).unwrap();
+    let mut names: Vec<String> = archive.file_names().map(str::to_owned).collect();
+    names.sort();
+    assert_eq!(names, ["a_large", "answer.txt", "page.html", "sub/data.csv"]);
+    let mut content = Vec::new();
+    std::io::copy(&mut archive.by_name("a_large").unwrap(), &mut content).unwrap();
+    assert_eq!(content, large);
+    std::fs::remove_dir_all(run.join("files")).unwrap();
+    assert_eq!(served.reply(&at).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn ranges_of_a_file_can_be_requested() {
     let dir = tempfile::tempdir().unwrap();
     run_directory(dir.path(), "run");
