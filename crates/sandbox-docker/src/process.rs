@@ -61,7 +61,7 @@ pub(crate) async fn run(
         size.map(|size| AbortOnDrop(tokio::spawn(resize(Arc::clone(inner), exec.clone(), size))));
 
     let mut flow = Flow { out, err, pending: None };
-    let deadline = process.timeout.map(|limit| Instant::now() + limit);
+    let deadline = process.timeout.and_then(deadline_after);
     let mut output = output;
     let end = flow.follow(inner, &exec, &mut output, deadline).await?;
     let status = match end {
@@ -84,6 +84,19 @@ pub(crate) async fn run(
         _ => inner.cause(status, counted.as_ref()).await?,
     };
     Ok(Exit { status, cause, duration: Clock::now() - mark.started })
+}
+
+/// The end of a time limit; none where it lies beyond what a clock can show.
+pub(crate) fn deadline_after(limit: Duration) -> Option<Instant> {
+    Instant::now().checked_add(limit)
+}
+
+/// Waits for a deadline, without one forever.
+pub(crate) async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
 }
 
 enum End {
@@ -122,7 +135,6 @@ impl Flow {
         let mut poll = Poll::new();
         let mut next = poll.next();
         let mut ended = None;
-        let far = Instant::now() + Duration::from_secs(1 << 30);
         loop {
             tokio::select! {
                 written = write_some(&mut self.out, &mut self.err, &mut self.pending), if self.pending.is_some() => {
@@ -142,7 +154,7 @@ impl Flow {
                         next = Instant::now() + QUIET;
                     }
                 }
-                () = sleep_until(deadline.unwrap_or(far)) => return Ok(End::TimedOut),
+                () = until(deadline) => return Ok(End::TimedOut),
                 () = sleep_until(next), if self.pending.is_none() => {
                     if ended.is_some() {
                         return Ok(End::Ended);
@@ -214,5 +226,16 @@ struct AbortOnDrop(tokio::task::JoinHandle<()>);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_beyond_all_clocks_is_none() {
+        assert!(deadline_after(Duration::from_secs(1)).is_some());
+        assert!(deadline_after(Duration::MAX).is_none());
     }
 }

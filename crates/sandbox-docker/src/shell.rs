@@ -20,6 +20,7 @@ use crate::{
     failure::during,
     keeper::Relay,
     names,
+    process::{deadline_after, until},
     sandbox_impl::Inner,
     sentinel::{Sentinel, State, Trailer},
 };
@@ -62,7 +63,7 @@ pub(crate) async fn run(
         err: Sentinel::new(&name, command.cap),
     };
     let script = [header.as_bytes(), &command.script].concat();
-    let deadline = Instant::now() + command.timeout;
+    let deadline = deadline_after(command.timeout);
     let end = watch.follow(&mut running, script, deadline, abandoned).await?;
     if matches!(end, End::TimedOut) {
         watch.stop(&mut running).await?;
@@ -109,7 +110,7 @@ impl Watch<'_> {
         &mut self,
         running: &mut Running,
         script: Vec<u8>,
-        deadline: Instant,
+        deadline: Option<Instant>,
         mut abandoned: oneshot::Receiver<()>,
     ) -> Result<End, Error> {
         let Running { exec, output, input, .. } = running;
@@ -138,7 +139,7 @@ impl Watch<'_> {
                     None => return Ok(End::Exited),
                 },
                 () = &mut sending => {}
-                () = sleep_until(deadline) => return Ok(End::TimedOut),
+                () = until(deadline) => return Ok(End::TimedOut),
                 _ = &mut abandoned => return Ok(End::TimedOut),
                 () = sleep_until(next) => {
                     if process == ProcessSeen::Ended {

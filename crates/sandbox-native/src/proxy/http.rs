@@ -313,7 +313,7 @@ mod tests {
         // In all at once, what follows is returned as well.
         let (_, rest) = read_head(&mut long.as_bytes()).await.unwrap().unwrap();
         assert_eq!(rest, b"rest");
-        assert!(begun.elapsed() < std::time::Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < std::time::Duration::from_secs(3), "{:?}", begun.elapsed());
     }
 
     proptest! {
