@@ -513,6 +513,7 @@ impl Drop for Unplayed {
             && self.entry.remove().is_ok()
             && let Err(error) = self.store.remove(&self.id)
         {
+            self.entry.keep();
             tracing::warn!("removing an episode that was not started: {}", error.chain());
         }
     }

@@ -89,7 +89,7 @@ impl<R: RemoteRuntime> EpisodeJournal<R> {
         }
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(event, Event::Responded(_)) {
-            // Before the event: who reads it has all pieces.
+            // Before the event, so that its readers have received every piece.
             self.live.complete();
         }
         self.events.append(event)?;

@@ -36,7 +36,7 @@ use crate::{
     signature::{Operation, Signed},
     tokens::{Caller, KeyError},
     transfer,
-    tunnel::Tunnels,
+    tunnel,
 };
 
 /// The port by which clients name the data plane in host names.
@@ -49,6 +49,8 @@ const MAX_BODY: usize = 8 << 20;
 const BODY_MEMORY: usize = 256 << 20;
 /// Most connections of OpenEnv's clients.
 const MAX_OPENENV: usize = 1024;
+/// Most terminals of the page.
+const MAX_TERMINALS: usize = 1024;
 
 /// What all requests share.
 pub(crate) struct Server<R: Runtime> {
@@ -59,11 +61,16 @@ pub(crate) struct Server<R: Runtime> {
     pub(crate) environments: Option<Arc<Environments<R>>>,
     /// Places for connections of OpenEnv, which are no longer those of the HTTP server.
     pub(crate) openenv: Places,
+    /// Places for terminals of the page, which are not those of the HTTP server either.
+    pub(crate) terminals: Places,
+    /// Places for connections to programs that have changed their protocol.
+    tunnels: Places,
+    /// Places for requests that are being answered, of several callers.
+    answering: Places,
     pub(crate) gate: Gate,
     /// Absent where there is no page.
     page: Option<Page>,
     pub(crate) memory: MemoryBudget,
-    tunnels: Tunnels,
     pub(crate) audit: Option<Audit>,
 }
 
@@ -114,12 +121,14 @@ impl<R: RemoteRuntime> Server<R> {
             episodes,
             environments: environments.map(start),
             openenv: Places::new(MAX_OPENENV),
+            terminals: Places::new(MAX_TERMINALS),
+            tunnels: Places::new(tunnel::MOST),
+            answering: Places::new(registry.options.connections.max_connections),
             registry,
             mcp: mcp::Sessions::default(),
             gate: Gate::new(None, address, "/health"),
             page,
             memory: MemoryBudget::new(BODY_MEMORY),
-            tunnels: Tunnels::default(),
             audit,
         })
     }
@@ -129,6 +138,21 @@ impl<R: Runtime> Server<R> {
     /// The page, where a request is one of it.
     fn page_for(&self, request: &Request<Body>) -> Option<&Page> {
         self.page.as_ref().filter(|page| page.is_asked(request))
+    }
+
+    /// Takes a place for a request of a caller until it is answered: one of several does not keep all connections busy.
+    pub(crate) fn take_place(&self, caller: &Caller, facts: &Facts) -> Result<(), ApiError> {
+        let tokens = &self.registry.options.tokens;
+        if !tokens.are_several() {
+            return Ok(());
+        }
+        let place = self.answering.take(&caller.name, tokens).ok_or_else(|| {
+            let most = tokens.share_of(self.registry.options.connections.max_connections);
+            let message = format!("this server answers at most {most} requests of a token at once");
+            ApiError::new(Code::TooMany, message)
+        })?;
+        let _ = facts.place.set(place);
+        Ok(())
     }
 
     /// Limits of a body of at most so many bytes.
@@ -141,7 +165,16 @@ impl<R: Runtime> Server<R> {
         &self,
         request: Request<Body>,
     ) -> Result<(Vec<u8>, MemoryPermit), ApiError> {
-        Ok(http_server::receive(request, self.body_limits(MAX_BODY), &self.memory).await?)
+        self.receive_at_most(MAX_BODY, request).await
+    }
+
+    /// The JSON body of a request, which has at most so many bytes.
+    pub(crate) async fn receive_at_most(
+        &self,
+        max_bytes: usize,
+        request: Request<Body>,
+    ) -> Result<(Vec<u8>, MemoryPermit), ApiError> {
+        Ok(http_server::receive(request, self.body_limits(max_bytes), &self.memory).await?)
     }
 
     /// The body of a request for a stream, whose type is not plain JSON.
@@ -225,6 +258,9 @@ async fn answer<R: RemoteRuntime>(
                 Err(error) => return refuse(request.uri().path(), error),
             };
             let _ = facts.token.set(Arc::clone(&caller.name));
+            if let Err(error) = server.take_place(&caller, facts) {
+                return refuse(request.uri().path(), error);
+            }
             // After the check of the key.
             if request.uri().path() == "/metrics" {
                 return match *request.method() {
@@ -247,10 +283,16 @@ async fn answer<R: RemoteRuntime>(
             Some(live) => {
                 facts.concern(&live.id);
                 let _ = facts.class.set(RouteClass::Port);
+                if let Err(error) = server.take_place(&live.owner, facts) {
+                    return error.into_response();
+                }
                 let forwarding = async {
                     let tokens = &server.registry.options.tokens;
                     ports::remove_key(tokens, request.headers_mut());
-                    let answer = ports::forward(&live, port, request, &server.tunnels).await;
+                    let tunnel = || {
+                        server.tunnels.take(&live.owner.name, tokens).ok_or_else(tunnel::too_many)
+                    };
+                    let answer = ports::forward(&live, port, request, tunnel).await;
                     answer.unwrap_or_else(IntoResponse::into_response)
                 };
                 unless_ended(&live, forwarding).await
@@ -404,7 +446,8 @@ async fn data<R: RemoteRuntime>(
     // Only those who may use the sandbox use up its owner's quota.
     let counted = checked.and_then(|()| {
         let _ = facts.token.set(Arc::clone(&live.owner.name));
-        Ok(live.owner.account().count_request()?)
+        live.owner.account().count_request()?;
+        server.take_place(&live.owner, facts)
     });
     if let Err(error) = counted {
         return error.into_response();

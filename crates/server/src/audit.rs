@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -200,7 +200,16 @@ impl Writer {
     fn open(path: PathBuf, file_bytes: u64) -> io::Result<Self> {
         let file = open(&path)?;
         let length = file.metadata()?.len();
-        Ok(Self { path, file, length, file_bytes, torn: false })
+        // As an earlier server left it.
+        let torn = match length.checked_sub(1) {
+            Some(last) => {
+                let mut byte = [b'\n'];
+                file.read_at(&mut byte, last)?;
+                byte != [b'\n']
+            }
+            None => false,
+        };
+        Ok(Self { path, file, length, file_bytes, torn })
     }
 
     fn write(&mut self, entry: &Entry) -> io::Result<()> {
@@ -246,9 +255,9 @@ impl Writer {
     }
 }
 
-/// For appending, readable by this user alone.
+/// For appending and for its last byte, accessible to this user alone.
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]
@@ -312,6 +321,19 @@ mod tests {
             .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
             .collect();
         assert!(all.contains("history"), "{all}");
+    }
+
+    #[test]
+    fn a_torn_line_of_an_earlier_server_does_not_spoil_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        fs::write(&path, "{\"path\"").unwrap();
+        let mut writer = Writer::open(path.clone(), FILE_BYTES).unwrap();
+        writer.write(&entry("/x")).unwrap();
+        writer.write(&entry("/y")).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let paths: Vec<_> = text.lines().map(serde_json::from_str::<serde_json::Value>).collect();
+        assert_eq!(paths.iter().filter(|line| line.is_ok()).count(), 2, "{text}");
     }
 
     #[test]

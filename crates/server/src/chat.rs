@@ -26,7 +26,7 @@ use openai_wire::{ApiError, parameters::Delivery};
 use sandbox::RemoteRuntime;
 use serde_json::{Value, json};
 
-pub(crate) use self::store::Room;
+pub(crate) use self::store::{MostBytes, Room};
 use self::{episode::Playing, kept::KeptSandboxes, request::ChatRequest};
 pub use self::{
     gateway::{Gateway, TokenRequest},
@@ -65,6 +65,9 @@ impl fmt::Debug for ChatOptions {
 const EPISODE_HEADER: &str = "x-episode-id";
 /// The header that names a kept sandbox, in requests and responses.
 const SANDBOX_HEADER: &str = "x-sandbox-id";
+/// How often it is looked for kept sandboxes whose time is over.
+const SOON: Duration = Duration::from_millis(10);
+const LATER: Duration = Duration::from_secs(60);
 /// Most bytes of a request's body.
 const MAX_BODY: usize = 32 << 20;
 
@@ -105,15 +108,17 @@ impl<R: RemoteRuntime> Chat<R> {
         models.map(|model| model.name.clone()).collect()
     }
 
-    /// Forgets kept sandboxes once their time is over.
-    fn forget_later(self: &Arc<Self>) {
-        let (chat, lifetime) = (Arc::downgrade(self), self.kept.lifetime());
+    /// Forgets kept sandboxes once their time is over and no request uses them, until the server ends.
+    fn forget_old(self: &Arc<Self>) {
+        let (chat, between) = (Arc::downgrade(self), (self.kept.lifetime() / 4).clamp(SOON, LATER));
         tokio::spawn(async move {
-            tokio::time::sleep(lifetime + Duration::from_millis(10)).await;
-            let Some(chat) = chat.upgrade() else { return };
-            let Some(episodes) = chat.server.episodes.clone() else { return };
-            for episode in chat.kept.expire() {
-                episodes.forget_end(&episode).await;
+            loop {
+                tokio::time::sleep(between).await;
+                let Some(chat) = chat.upgrade() else { return };
+                let Some(episodes) = chat.server.episodes.clone() else { return };
+                for episode in chat.kept.expire() {
+                    episodes.forget_end(&episode).await;
+                }
             }
         });
     }
@@ -136,8 +141,7 @@ pub(crate) fn routes<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
     let file = options.files.beside("kept-sandboxes.json");
     let kept = Arc::new(KeptSandboxes::open(file, options.sandbox_lifetime));
     let chat = Arc::new(Chat { server, options, kept, created: openai_wire::now() });
-    // Those of an earlier process.
-    chat.forget_later();
+    chat.forget_old();
     Router::new()
         .route("/v1/models", get(models::<R>))
         // Names may contain slashes.

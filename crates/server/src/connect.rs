@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
+    bounded_json,
     error::{ApiError, Code, respond},
     live::LiveEnd,
 };
@@ -30,8 +31,7 @@ pub(crate) fn unary(answer: Result<Value, ApiError>) -> Response<Body> {
 
 /// Parses the message of a unary request.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    let body = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(body).map_err(|error| ApiError::invalid(format!("bad message: {error}")))
+    bounded_json::parse(body, "message")
 }
 
 /// Parses the only message of a request for a server stream.

@@ -16,8 +16,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
+    answers::answer,
     app::Server,
-    control_observe,
+    bounded_json, control_observe,
     control_types::{
         ConnectRequest, FIRST_TIMEOUT, ForkRequest, NewSandbox, RefreshRequest, ResumeRequest,
         SECOND_TIMEOUT, SnapshotRequest, TimeoutRequest, created, detailed, domain, listed, size,
@@ -28,6 +29,7 @@ use crate::{
     observe::Made,
     openapi,
     refusal::refuse,
+    running::no_memory,
     snapshots::Snapshot,
     tokens::Caller,
 };
@@ -89,12 +91,7 @@ pub(crate) async fn body<R: Runtime, T: DeserializeOwned>(
     request: Request<Body>,
 ) -> Result<T, ApiError> {
     let (bytes, _permit) = server.receive(request).await?;
-    parse(&bytes)
-}
-
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
-    serde_json::from_slice(bytes).map_err(|error| ApiError::invalid(format!("bad body: {error}")))
+    bounded_json::parse(&bytes, "body")
 }
 
 fn no_sandbox<R: RemoteRuntime>(server: &Server<R>, id: &str) -> ApiError {
@@ -140,7 +137,7 @@ async fn create_new<R: RemoteRuntime>(
     let key = idempotency::key(request.headers())?;
     let domain = domain(request.headers());
     let (bytes, _permit) = server.receive(request).await?;
-    let mut new: NewSandbox = parse(&bytes)?;
+    let mut new: NewSandbox = bounded_json::parse(&bytes, "body")?;
     new.timeout.get_or_insert(timeout);
     new.check()?;
     let registry = Arc::clone(&server.registry);
@@ -400,7 +397,7 @@ async fn list_all<R: RemoteRuntime>(
         bytes <= MAX_LIST
     };
     let listed_now: Vec<_> = found.iter().take_while(fits).collect();
-    Ok(listing(&listed_now, found.len()))
+    listing(&server, &caller, &listed_now, found.len())
 }
 
 async fn list<R: RemoteRuntime>(
@@ -418,21 +415,33 @@ async fn list<R: RemoteRuntime>(
         });
     }
     let page: Vec<_> = found.iter().take(filter.limit).collect();
-    Ok(listing(&page, found.len()))
+    listing(&server, &caller, &page, found.len())
 }
 
 /// A list of sandboxes, and by which token the rest is found where there are more.
-fn listing<S>(page: &[&Arc<Live<S>>], count: usize) -> Response<Body> {
-    let list = page.iter().map(|live| Value::Object(listed(&***live))).collect();
-    let mut response = respond(StatusCode::OK, &Value::Array(list));
+fn listing<R: RemoteRuntime>(
+    server: &Server<R>,
+    caller: &Caller,
+    page: &[&Arc<Live<R::Sandbox>>],
+    count: usize,
+) -> Answer {
+    // The list is in memory twice, as values and as text.
+    let mut permit = server.registry.memory_of(caller).permit();
+    let bytes = page.iter().map(|live| LISTED + size(&live.metadata)).sum::<usize>();
+    permit.grow(2 * bytes).ok_or_else(no_memory)?;
+    let list: Vec<Value> = page.iter().map(|live| Value::Object(listed(&***live))).collect();
+    let mut response = answer(&list, permit)?;
     if count > page.len()
         && let Some(last) = page.last()
         && let Ok(token) = HeaderValue::from_str(&PageKey::of(last).token())
     {
         response.headers_mut().insert(NEXT_TOKEN, token);
     }
-    response
+    Ok(response)
 }
+
+/// About the bytes of a listed sandbox without its metadata.
+const LISTED: usize = 1 << 10;
 
 /// Where a page ends: start in nanoseconds, and id.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,7 +18,7 @@ pub(crate) const ENVD_VERSION: &str = "0.6.4";
 /// The value of a field that clients no longer use.
 const CLIENT_ID: &str = "llm-in-sandbox";
 
-/// A request for a sandbox. Fields of the specification that ask for something which cannot be had are refused. Fields that
+/// A request for a sandbox. Fields of the specification that ask for something unsupported are refused. Fields that
 /// it does not have are ignored: newer clients may send theirs with defaults.
 #[derive(Clone, Deserialize)]
 pub(crate) struct NewSandbox {

@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 
 use crate::{
     app::Server,
+    bounded_json,
     error::{ApiError, Code, respond},
     tokens::{Caller, Tokens},
 };
@@ -207,9 +208,7 @@ async fn body<R: Runtime, T: DeserializeOwned>(
     request: Request<Body>,
 ) -> Result<T, Refusal> {
     let (bytes, _permit) = server.receive(request).await?;
-    let bytes = if bytes.is_empty() { b"{}".to_vec() } else { bytes };
-    let parsed = serde_json::from_slice(&bytes);
-    parsed.map_err(|error| ApiError::invalid(format!("bad body: {error}")).into())
+    Ok(bounded_json::parse(&bytes, "body")?)
 }
 
 async fn list<R: RemoteRuntime>(State(server): Shared<R>, Extension(caller): By) -> Answered {

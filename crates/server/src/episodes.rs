@@ -23,13 +23,15 @@ use axum::{
 use model::Permit;
 use sandbox::{RemoteRuntime, Spec};
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio_util::io::ReaderStream;
 
 use self::types::{EventQuery, ForkEpisode, ListQuery, NewEpisode};
 use crate::{
+    answers::answer,
     app::Server,
+    bounded_json,
     error::{ApiError, Code, respond},
     meter::ModelMeter,
     refusal::refuse,
@@ -144,8 +146,7 @@ async fn body<T: DeserializeOwned, R: RemoteRuntime>(
     request: Request<Body>,
 ) -> Result<T, ApiError> {
     let (bytes, _memory) = server.receive(request).await?;
-    let bytes = if bytes.is_empty() { b"{}".as_slice() } else { &bytes };
-    serde_json::from_slice(bytes).map_err(|error| ApiError::invalid(format!("bad body: {error}")))
+    bounded_json::parse(&bytes, "body")
 }
 
 fn shown(status: StatusCode, info: &EpisodeInfo) -> Response<Body> {
@@ -201,13 +202,13 @@ async fn list<R: RemoteRuntime>(
         })?),
     };
     let limit = query.limit.unwrap_or(PAGE);
-    let episodes = Arc::clone(server.episodes()?);
+    let (episodes, by) = (Arc::clone(server.episodes()?), caller.clone());
     // Their files are read.
     let listing = tokio::task::spawn_blocking(move || {
         episodes.list(&caller.name, state, query.after.as_deref(), limit)
     });
     let page = listing.await?;
-    Ok(respond(StatusCode::OK, &json!(page)))
+    Ok(server.answer(&by, &page)?)
 }
 
 fn query<T: DeserializeOwned>(request: &Request<Body>) -> Result<T, ApiError> {
@@ -224,7 +225,7 @@ async fn info<R: RemoteRuntime>(
     let episode = server.episode(&caller, &id)?;
     // Its files are read.
     let info = tokio::task::spawn_blocking(move || episode.info()).await??;
-    Ok(shown(StatusCode::OK, &info))
+    Ok(server.answer(&caller, &info)?)
 }
 
 async fn remove<R: RemoteRuntime>(
@@ -325,18 +326,17 @@ async fn trajectory<R: RemoteRuntime>(
     server.episode(&caller, &id)?;
     let episodes = Arc::clone(server.episodes()?);
     // A trajectory is held in memory several times: as text, as events, as JSON.
-    let mut memory = server.memory.permit();
+    let mut memory = server.registry.memory_of(&caller).permit();
     let size = usize::try_from(episodes.events_size(&id)?).unwrap_or(usize::MAX);
     if memory.grow(size.saturating_mul(3)).is_none() {
         let message = "the trajectory is too large to be sent now; read its events instead";
         return Err(ApiError::new(Code::TooMany, message).into());
     }
-    let text = tokio::task::spawn_blocking(move || {
+    let answering = tokio::task::spawn_blocking(move || {
         let trajectory = episodes.trajectory(&id)?;
-        Ok::<Value, Error>(json!(trajectory))
-    })
-    .await??;
-    Ok(respond(StatusCode::OK, &text))
+        answer(&trajectory, memory)
+    });
+    Ok(answering.await??)
 }
 
 async fn files<R: RemoteRuntime>(
@@ -347,7 +347,7 @@ async fn files<R: RemoteRuntime>(
     server.episode(&caller, &id)?;
     let episodes = Arc::clone(server.episodes()?);
     let files = tokio::task::spawn_blocking(move || episodes.files(&id)).await??;
-    Ok(respond(StatusCode::OK, &json!({ "files": files })))
+    Ok(server.answer(&caller, &json!({ "files": files }))?)
 }
 
 async fn file<R: RemoteRuntime>(

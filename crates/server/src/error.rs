@@ -135,7 +135,12 @@ impl IntoResponse for ApiError {
 
 /// A JSON response.
 pub(crate) fn respond(status: StatusCode, body: &serde_json::Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(body.to_string()));
+    respond_text(status, body.to_string())
+}
+
+/// A response of JSON text.
+pub(crate) fn respond_text(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

@@ -17,7 +17,7 @@ use crate::error::{ApiError, Code};
 pub(crate) const HEADER: &str = "idempotency-key";
 /// Most bytes of a key.
 const MAX_KEY: usize = 255;
-/// Keys that are remembered for one owner; the oldest is forgotten first.
+/// Keys that are remembered for one owner; the oldest that is not being answered is forgotten first.
 const MAX_EACH: usize = 1000;
 /// How long a key is remembered.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -60,7 +60,7 @@ impl Repeats {
     /// The request that this owner sent first with this key: this one, or an equal one.
     ///
     /// # Errors
-    /// If it was another request.
+    /// If it was another request, or as many as are remembered are being answered.
     pub(crate) fn of(
         &self,
         owner: &Arc<str>,
@@ -69,7 +69,7 @@ impl Repeats {
     ) -> Result<Arc<Repeat>, ApiError> {
         let mut all = self.lock();
         let owned = all.entry(Arc::clone(owner)).or_default();
-        owned.forget_old();
+        owned.forget(usize::MAX);
         if let Some(first) = owned.by_key.get(&key) {
             return match first.request.same(&request) {
                 true => Ok(Arc::clone(first)),
@@ -78,6 +78,11 @@ impl Repeats {
                     Err(ApiError::new(Code::OtherRequest, message))
                 }
             };
+        }
+        owned.forget(MAX_EACH - 1);
+        if owned.order.len() >= MAX_EACH {
+            let message = format!("{MAX_EACH} requests with an Idempotency-Key are being answered");
+            return Err(ApiError::new(Code::TooMany, message));
         }
         let first = Repeat { request, since: Instant::now(), answer: OnceCell::new() };
         let first = Arc::new(first);
@@ -93,21 +98,30 @@ impl Repeats {
 }
 
 impl Owned {
-    /// Makes room for one more.
-    fn forget_old(&mut self) {
-        while let Some(oldest) = self.order.front() {
-            let is_old =
-                self.by_key.get(oldest).is_none_or(|repeat| repeat.since.elapsed() >= REMEMBERED);
-            if self.order.len() < MAX_EACH && !is_old {
-                break;
+    /// Forgets what is old, and as many more that so many are left. What is being answered stays: sent again, it would be
+    /// done twice.
+    fn forget(&mut self, most: usize) {
+        let (by_key, mut left) = (&mut self.by_key, self.order.len());
+        self.order.retain(|key| {
+            let is_kept = by_key.get(key).is_some_and(|repeat| {
+                let is_old = repeat.since.elapsed() >= REMEMBERED;
+                repeat.is_being_answered() || (left <= most && !is_old)
+            });
+            if !is_kept {
+                by_key.remove(key);
+                left -= 1;
             }
-            self.by_key.remove(oldest);
-            self.order.pop_front();
-        }
+            is_kept
+        });
     }
 }
 
 impl Repeat {
+    /// Whether a request waits for its answer. Others cannot begin to meanwhile: that takes the lock of all.
+    fn is_being_answered(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1 && !self.answer.initialized()
+    }
+
     /// The answer to the first request. One that fails is not remembered: the next equal request tries again.
     pub(crate) async fn answer(
         &self,
@@ -159,6 +173,22 @@ mod tests {
         let sizes = all.lock().values().map(|own| (own.by_key.len(), own.order.len())).next();
         assert_eq!(sizes, Some((MAX_EACH, MAX_EACH)));
         assert!(of(&all, "ann", "1004", "b").is_err() && of(&all, "ann", "0", "b").is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_is_being_answered_is_not_forgotten() {
+        let all = Repeats::default();
+        let mut waiting: Vec<_> =
+            (0..MAX_EACH).map(|number| of(&all, "ann", &number.to_string(), "a").unwrap()).collect();
+        assert_eq!(of(&all, "ann", "more", "a").unwrap_err().code, Code::TooMany);
+        assert!(of(&all, "ann", "0", "a").is_ok() && of(&all, "bob", "more", "a").is_ok());
+        // One has its answer, and another has failed: the older one of them is forgotten.
+        waiting[7].answer(async { Ok(json!(1)) }).await.unwrap();
+        drop(waiting.remove(9));
+        let _more = of(&all, "ann", "more", "a").unwrap();
+        for (key, is_known) in [("0", true), ("9", true), ("7", false)] {
+            assert_eq!(of(&all, "ann", key, "b").is_err(), is_known, "{key}");
+        }
     }
 
     #[test]

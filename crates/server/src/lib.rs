@@ -6,8 +6,10 @@
 //!
 //! Everything a client sends is untrusted, and so is everything a sandbox answers.
 
+mod answers;
 mod app;
 mod audit;
+mod bounded_json;
 mod chat;
 mod chat_openapi;
 mod connect;

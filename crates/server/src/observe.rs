@@ -21,6 +21,7 @@ use tracing::Instrument;
 use crate::{
     audit::{Audit, Entry},
     metrics::{Metrics, RouteClass},
+    places::Place,
 };
 
 /// The header with the id of a request.
@@ -38,6 +39,8 @@ pub(crate) struct Facts {
     pub(crate) sandbox: OnceLock<String>,
     /// Where its path says too little.
     pub(crate) class: OnceLock<RouteClass>,
+    /// What it takes of its token's share of the connections, until it is answered.
+    pub(crate) place: OnceLock<Place>,
 }
 
 impl Facts {
@@ -102,8 +105,8 @@ pub(crate) async fn observe(
         metrics,
         audit,
     };
-    let received = Arc::clone(metrics);
-    let request = request.map(|body| Counted::body(body, received, Direction::Received));
+    let (received, held) = (Arc::clone(metrics), Arc::clone(&facts));
+    let request = request.map(|body| Counted::body(body, received, Direction::Received, None));
     let mut response = answer(request, facts).instrument(span).await;
     let made = response.extensions_mut().remove::<Made>();
     observed.answered(response.status().as_u16(), made);
@@ -112,7 +115,7 @@ pub(crate) async fn observe(
         response.headers_mut().entry(REQUEST_ID).or_insert(id);
     }
     let sent = Arc::clone(metrics);
-    response.map(|body| Counted::body(body, sent, Direction::Sent))
+    response.map(|body| Counted::body(body, sent, Direction::Sent, Some(held)))
 }
 
 /// A request while it is answered. Dropped before that, it is remembered as one whose client left: what it asked for may
@@ -183,7 +186,7 @@ fn sandbox_in(path: &str) -> Option<String> {
     (!id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric())).then(|| id.to_owned())
 }
 
-/// Whether a request changes something or was refused.
+/// Whether a request changes something, may do so from now on over its connection, or was refused.
 fn is_audited(class: RouteClass, head: &Head, status: u16) -> bool {
     // What a program in a sandbox answers is its own matter.
     if class == RouteClass::Port {
@@ -192,8 +195,11 @@ fn is_audited(class: RouteClass, head: &Head, status: u16) -> bool {
     let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&head.method);
     let reads = reads || READS.contains(&head.path.as_str());
     let refused = status != CLIENT_LEFT && (400..500).contains(&status);
-    !reads || refused || [501, 503, 507].contains(&status)
+    !reads || refused || [SWITCHING, 501, 503, 507].contains(&status)
 }
+
+/// The status of a connection that becomes a WebSocket.
+const SWITCHING: u16 = 101;
 
 /// Procedures that change nothing, though they are sent like those that do.
 const READS: [&str; 8] = [
@@ -218,14 +224,21 @@ struct Counted {
     body: Body,
     metrics: Arc<Metrics>,
     direction: Direction,
+    /// What is held until it is sent.
+    _facts: Option<Arc<Facts>>,
 }
 
 impl Counted {
-    fn body(body: Body, metrics: Arc<Metrics>, direction: Direction) -> Body {
+    fn body(
+        body: Body,
+        metrics: Arc<Metrics>,
+        direction: Direction,
+        facts: Option<Arc<Facts>>,
+    ) -> Body {
         if direction == Direction::Sent {
             metrics.open_responses.fetch_add(1, Ordering::Relaxed);
         }
-        Body::new(Self { body, metrics, direction })
+        Body::new(Self { body, metrics, direction, _facts: facts })
     }
 
     fn bytes(&self) -> &AtomicU64 {
@@ -322,6 +335,8 @@ mod tests {
         assert!(audited(Method::POST, "/v2/sandboxes", 201));
         assert!(audited(Method::DELETE, "/sandboxes/x", 204));
         assert!(audited(Method::GET, "/v2/sandboxes", 401));
+        assert!(audited(Method::GET, "/ws", 101));
+        assert!(audited(Method::GET, "/page/api/sandboxes/x/terminal", 101));
         assert!(!audited(Method::GET, "/v2/sandboxes", 200));
         assert!(!audited(Method::POST, "/process.Process/List", 200));
         assert!(audited(Method::POST, "/process.Process/List", 429));

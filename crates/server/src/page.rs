@@ -4,11 +4,11 @@
 mod terminal;
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     fmt,
     fs::File,
     io::{self, Read},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use axum::{
@@ -20,6 +20,7 @@ use axum::{
 use http_server::{KeyHash, Refusal};
 use sandbox::RemoteRuntime;
 use serde::Deserialize;
+use tokio::time::{Duration, Instant};
 use tower_service::Service as _;
 
 use crate::{
@@ -29,8 +30,12 @@ use crate::{
     tokens::Caller,
 };
 
-/// Sessions at once; the oldest ends for a further one.
+/// Sessions at once; for a further one the oldest ends of the caller that has most.
 const MAX_SESSIONS: usize = 1000;
+/// How long a session lasts.
+const SESSION: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Most bytes of a body: anybody may send one, before any key is checked.
+const MAX_BODY: usize = 4 << 10;
 
 /// The page that a server shows.
 #[derive(Clone)]
@@ -61,6 +66,15 @@ struct Session {
     id: KeyHash,
     /// The key it stands for: one that is no longer accepted ends the session.
     key: Key,
+    /// The caller whose key it is.
+    owner: Arc<str>,
+    begun: Instant,
+}
+
+impl Session {
+    fn is_over(&self) -> bool {
+        self.begun.elapsed() >= SESSION
+    }
 }
 
 #[derive(Clone)]
@@ -108,30 +122,50 @@ impl Page {
         format!("lis_page_{digits}")
     }
 
-    /// The key of the session that a request belongs to.
-    fn session(&self, headers: &HeaderMap) -> Option<Key> {
+    fn sessions(&self) -> MutexGuard<'_, VecDeque<Session>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sessions that a request may belong to, by the hashes of their ids.
+    fn named(headers: &HeaderMap) -> impl Iterator<Item = KeyHash> {
         let cookie = Self::cookie(headers);
         let sent = headers.get_all(header::COOKIE).iter().filter_map(|it| it.to_str().ok());
-        let mut pairs =
-            sent.flat_map(|it| it.split(';')).filter_map(|it| it.trim().split_once('='));
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        pairs.find_map(|(name, value)| {
-            let id = KeyHash::of(value.as_bytes());
-            let known = sessions.iter().find(|known| name == cookie && known.id.same(&id))?;
+        let pairs = sent.flat_map(|it| it.split(';')).filter_map(|it| it.trim().split_once('='));
+        pairs.filter(move |(name, _)| *name == cookie).map(|(_, id)| KeyHash::of(id.as_bytes()))
+    }
+
+    /// The key of the session that a request belongs to.
+    fn session(&self, headers: &HeaderMap) -> Option<Key> {
+        let sessions = self.sessions();
+        Self::named(headers).find_map(|id| {
+            let known = sessions.iter().find(|known| known.id.same(&id) && !known.is_over())?;
             Some(known.key.clone())
         })
     }
 
-    fn begin(&self, key: &str) -> io::Result<String> {
+    /// Begins a session of a caller, and returns its id.
+    fn begin(&self, owner: &Arc<str>, key: &str) -> io::Result<String> {
         let mut bytes = [0; 24];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         let id: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.push_back(Session { id: KeyHash::of(id.as_bytes()), key: Key(key.into()) });
-        if sessions.len() > MAX_SESSIONS {
-            sessions.pop_front();
+        let mut sessions = self.sessions();
+        sessions.retain(|session| !session.is_over());
+        if sessions.len() >= MAX_SESSIONS {
+            end_one(&mut sessions);
         }
+        sessions.push_back(Session {
+            id: KeyHash::of(id.as_bytes()),
+            key: Key(key.into()),
+            owner: Arc::clone(owner),
+            begun: Instant::now(),
+        });
         Ok(id)
+    }
+
+    /// Ends the sessions that a request belongs to.
+    fn end(&self, headers: &HeaderMap) {
+        let ids: Vec<KeyHash> = Self::named(headers).collect();
+        self.sessions().retain(|known| !ids.iter().any(|id| known.id.same(id)));
     }
 
     fn with_cookie(&self, headers: &HeaderMap, value: &str, more: &str) -> Response<Body> {
@@ -142,6 +176,19 @@ impl Page {
             response.headers_mut().insert(header::SET_COOKIE, cookie);
         }
         response
+    }
+}
+
+/// Ends the oldest session of the caller that has most, so that nobody ends those of others by logging in.
+fn end_one(sessions: &mut VecDeque<Session>) {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for session in sessions.iter() {
+        *counts.entry(&*session.owner).or_default() += 1;
+    }
+    let most = counts.values().max().copied();
+    let oldest = sessions.iter().position(|session| counts.get(&*session.owner).copied() == most);
+    if let Some(oldest) = oldest {
+        sessions.remove(oldest);
     }
 }
 
@@ -171,6 +218,7 @@ pub(crate) async fn answer<R: RemoteRuntime>(
     match (request.method(), path.as_str()) {
         (&Method::POST, "/page/api/login") => return login(server, page, request).await,
         (&Method::POST, "/page/api/logout") => {
+            page.end(request.headers());
             return page.with_cookie(request.headers(), "", "; Max-Age=0");
         }
         _ => {}
@@ -180,6 +228,9 @@ pub(crate) async fn answer<R: RemoteRuntime>(
         Err(response) => return *response,
     };
     let _ = facts.token.set(Arc::clone(&caller.name));
+    if let Err(error) = server.take_place(&caller, facts) {
+        return error.into_response();
+    }
     if path.starts_with("/page/api/sandboxes") {
         request.extensions_mut().insert(caller);
         return call(&mut terminal::routes(Arc::clone(server)), request).await;
@@ -221,7 +272,7 @@ async fn login<R: RemoteRuntime>(
     request: Request<Body>,
 ) -> Response<Body> {
     let headers = request.headers().clone();
-    let received = server.receive(request).await;
+    let received = server.receive_at_most(MAX_BODY, request).await;
     let login = received.and_then(|(bytes, _memory)| {
         serde_json::from_slice::<Login>(&bytes)
             .map_err(|error| ApiError::invalid(format!("bad body: {error}")))
@@ -231,14 +282,59 @@ async fn login<R: RemoteRuntime>(
         Err(error) => return error.into_response(),
     };
     let key = Some(login.token.as_bytes()).filter(|key| !key.is_empty());
-    if server.registry.options.tokens.caller(key).is_err() {
+    let Ok(caller) = server.registry.options.tokens.caller(key) else {
         return refused(StatusCode::UNAUTHORIZED, "unauthenticated", "this is not a valid key");
-    }
-    match page.begin(&login.token) {
+    };
+    match page.begin(&caller.name, &login.token) {
         Ok(id) => page.with_cookie(&headers, &id, ""),
         Err(error) => {
             let message = format!("cannot start a session: {error}");
             ApiError::new(Code::Internal, message).into_response()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn page() -> Page {
+        Page::new(PageRoutes { routes: Router::new(), for_caller: |_, _| {} }, false)
+    }
+
+    fn with(id: &str) -> HeaderMap {
+        let cookie = format!("other=1; lis_page_7777={id}").parse().unwrap();
+        HeaderMap::from_iter([
+            (header::HOST, HeaderValue::from_static("localhost:7777")),
+            (header::COOKIE, cookie),
+        ])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_ends_with_its_time_or_by_logging_out() {
+        let (page, alice) = (page(), "alice".into());
+        let (one, other) = (page.begin(&alice, "key").unwrap(), page.begin(&alice, "key").unwrap());
+        page.end(&with(&one));
+        assert!(page.session(&with(&one)).is_none(), "the cookie alone is not enough");
+        advance(SESSION - Duration::from_secs(1)).await;
+        assert_eq!(page.session(&with(&other)).map(|Key(key)| key).as_deref(), Some("key"));
+        advance(Duration::from_secs(1)).await;
+        assert!(page.session(&with(&other)).is_none());
+        page.begin(&alice, "key").unwrap();
+        assert_eq!(page.sessions().len(), 1, "what is over is forgotten");
+    }
+
+    #[test]
+    fn nobody_ends_the_sessions_of_others_by_logging_in() {
+        let page = page();
+        let bobs = page.begin(&"bob".into(), "b").unwrap();
+        let alices: Vec<String> =
+            (0..MAX_SESSIONS + 5).map(|_| page.begin(&"alice".into(), "a").unwrap()).collect();
+        assert_eq!(page.sessions().len(), MAX_SESSIONS);
+        assert!(page.session(&with(&bobs)).is_some());
+        let is_open = |id: &String| page.session(&with(id)).is_some();
+        assert_eq!(alices.iter().position(is_open), Some(6), "the oldest ones ended");
     }
 }

@@ -1,4 +1,4 @@
-//! Places for connections that outlive their requests: so many in all, and no more than a share of them for one caller.
+//! Places for requests and for connections that outlive them: so many in all, and no more than a share of them for one caller.
 
 use std::{
     collections::HashMap,

@@ -21,7 +21,8 @@ use crate::{
     app::bearer,
     error::{ApiError, Code},
     live::Live,
-    tunnel::{self, Tunnels},
+    places::Place,
+    tunnel,
 };
 
 /// Passes a request to a port of a sandbox, and its answer back.
@@ -29,7 +30,7 @@ pub(crate) async fn forward<S: RemoteSandbox>(
     live: &Arc<Live<S>>,
     port: u16,
     mut request: Request<Body>,
-    tunnels: &Tunnels,
+    take_place: impl FnOnce() -> Result<Place, ApiError>,
 ) -> Result<Response<Body>, ApiError> {
     check_traffic(live, request.headers())?;
     live.awake().await?;
@@ -59,7 +60,7 @@ pub(crate) async fn forward<S: RemoteSandbox>(
     // Before anything is sent inside: what is refused must not have begun.
     let tunnel = match &protocol {
         Some(_) => Some((
-            (live.port_places.tunnel()?, tunnels.permit()?),
+            (live.port_places.tunnel()?, take_place()?),
             hyper::upgrade::on(&mut request),
         )),
         None => None,

@@ -31,6 +31,8 @@ pub(crate) struct Registry<R: Runtime> {
     pub(crate) options: ServeOptions,
     /// For what is kept for clients of all sandboxes.
     memory: MemoryBudget,
+    /// The parts of several callers in that.
+    memory_of: Mutex<HashMap<Arc<str>, MemoryBudget>>,
     pub(crate) metrics: Arc<Metrics>,
     /// Requests for sandboxes that may be sent again.
     pub(crate) repeats: Repeats,
@@ -108,6 +110,7 @@ impl<R: RemoteRuntime> Registry<R> {
         Ok(Self {
             runtime,
             memory: MemoryBudget::new(options.kept_memory),
+            memory_of: Mutex::default(),
             options,
             metrics: Arc::default(),
             repeats: Repeats::default(),
@@ -120,6 +123,16 @@ impl<R: RemoteRuntime> Registry<R> {
 
     fn lock(&self) -> MutexGuard<'_, Sandboxes<R::Sandbox>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory for what is kept for a caller, who leaves some to others where there are any.
+    pub(crate) fn memory_of(&self, caller: &Caller) -> MemoryBudget {
+        if !self.options.tokens.are_several() {
+            return self.memory.clone();
+        }
+        let mut parts = self.memory_of.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = parts.entry(Arc::clone(&caller.name)).or_insert_with(|| self.memory.part());
+        part.clone()
     }
 
     /// The sandbox of this id.
@@ -191,7 +204,7 @@ impl<R: RemoteRuntime> Registry<R> {
             lifetime: self.lifetime(new.timeout.unwrap_or(SECOND_TIMEOUT)),
             max_paused: self.options.max_paused,
             kept_output: self.options.kept_output,
-            memory: self.memory.clone(),
+            memory: self.memory_of(caller),
             auto_pause: new.auto_pause,
             auto_resume,
             network: asked,
@@ -227,7 +240,7 @@ impl<R: RemoteRuntime> Registry<R> {
             lifetime: self.lifetime(timeout),
             max_paused: self.options.max_paused,
             kept_output: self.options.kept_output,
-            memory: self.memory.clone(),
+            memory: self.memory_of(&from.owner),
             auto_pause: from.auto_pause,
             auto_resume: from.auto_resume,
             network: from.network.clone(),
@@ -258,27 +271,50 @@ impl<R: RemoteRuntime> Registry<R> {
         // A snapshot is the files that the sandbox has changed.
         let usage = live.unless_ended(live.sandbox.usage()).await?;
         let size = usage.disk.or(live.spec.limits.disk);
-        self.check_storage(&live.owner, &name, size)?;
+        let check = self.storage_check(&live.owner, &name, size);
         let bytes = size.map_or(0, sandbox::ByteSize::bytes);
         let snapshot = Snapshot::new(name, live.id.clone(), Arc::clone(owner), bytes);
         let (known, new) = (Arc::clone(&self.snapshots), snapshot.clone());
         // Before there is an image, so that it is never nobody's.
-        let reserved = tokio::task::spawn_blocking(move || known.reserve(new)).await??;
-        let saved = live.unless_ended(live.sandbox.snapshot(&snapshot.name)).await;
-        let then = match saved {
-            Err(_) if reserved == Reserved::New => self.after_failure(live, &snapshot.name).await,
-            _ => Then::Keep,
-        };
-        self.settle(snapshot.name.clone(), then).await?;
-        saved.map(|()| snapshot)
+        let reserved = tokio::task::spawn_blocking(move || known.reserve(new, check)).await??;
+        let name = snapshot.name.clone();
+        if let Err(error) = live.unless_ended(live.sandbox.snapshot(&name)).await {
+            let then = self.after_failure(live, &name, reserved).await;
+            self.settle(name, then).await?;
+            return Err(error);
+        }
+        // Programs may have written meanwhile. One that has removed files since leaves the first size.
+        let usage = live.unless_ended(live.sandbox.usage()).await.unwrap_or_default();
+        let grown = usage.disk.filter(|now| now.bytes() > bytes);
+        let snapshot = snapshot.with_bytes(grown.map_or(bytes, sandbox::ByteSize::bytes));
+        self.settle(name.clone(), Then::Record(snapshot.clone())).await?;
+        if let Some(size) = grown {
+            let check = self.storage_check(&live.owner, &name, Some(size));
+            if let Err(over) = check(self.snapshots.bytes_of(owner)) {
+                self.remove_snapshot(&live.owner, &name).await?;
+                return Err(over);
+            }
+        }
+        Ok(snapshot)
     }
 
     /// What becomes of the record of an image that was not saved.
-    async fn after_failure(&self, live: &Live<R::Sandbox>, name: &str) -> Then {
+    async fn after_failure(
+        &self,
+        live: &Live<R::Sandbox>,
+        name: &str,
+        reserved: Reserved,
+    ) -> Then {
         // Nobody waited for the last step of saving, so there may be an image yet.
-        match live.end().has_come() || !matches!(self.runtime.has_image(name).await, Ok(false)) {
-            true => Then::Keep,
-            false => Then::Forget,
+        let may_be_saved = live.end().has_come();
+        match reserved {
+            Reserved::Again(_) if may_be_saved => Then::Keep,
+            Reserved::Again(before) => Then::Record(before),
+            Reserved::New if may_be_saved => Then::Keep,
+            Reserved::New => match self.runtime.has_image(name).await {
+                Ok(false) => Then::Forget,
+                _ => Then::Keep,
+            },
         }
     }
 
@@ -361,6 +397,8 @@ impl<R: RemoteRuntime> Registry<R> {
             }
         }
         self.repeats.retain(|owner| self.options.tokens.has(owner));
+        let mut parts = self.memory_of.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.retain(|owner, _| self.options.tokens.has(owner));
     }
 
     /// How long a new sandbox lives.

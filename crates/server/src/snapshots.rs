@@ -20,12 +20,12 @@ const MAX_EACH: usize = 100;
 const FILE: &str = "snapshots.json";
 
 /// An image that a client saved.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct Snapshot {
     pub(crate) name: String,
     pub(crate) sandbox: String,
     pub(crate) owner: Arc<str>,
-    /// What it takes on the disk.
+    /// What it takes on the disk. While it is saved again, also what the one takes that is replaced.
     #[serde(default)]
     bytes: u64,
     /// It is being saved or removed.
@@ -43,17 +43,20 @@ pub(crate) struct Snapshots {
 }
 
 /// What to do with a record once its image was saved or removed, or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     Keep,
     Forget,
+    /// Record this one instead.
+    Record(Snapshot),
 }
 
 /// Whether a record is new.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reserved {
     New,
-    Again,
+    /// There was this one before.
+    Again(Snapshot),
 }
 
 /// Whether two names are of one image: runtimes may take a missing tag for `latest`.
@@ -103,9 +106,7 @@ impl Snapshots {
 
     /// What those of an owner take on the disk.
     pub(crate) fn bytes_of(&self, owner: &str) -> u64 {
-        let list = lock(&self.list);
-        let own = list.iter().filter(|snapshot| &*snapshot.owner == owner);
-        own.fold(0, |sum, snapshot| sum.saturating_add(snapshot.bytes))
+        bytes_in(&lock(&self.list), owner)
     }
 
     /// Whether an owner saved this image.
@@ -123,8 +124,14 @@ impl Snapshots {
         }
     }
 
-    /// Records the owner of an image that is about to be saved. Blocks while the record is written.
-    pub(crate) fn reserve(&self, new: Snapshot) -> Result<Reserved, ApiError> {
+    /// Records the owner of an image that is about to be saved. Where there is one of this name, the new one is beside it
+    /// until it is saved. `check` is told what all of the owner's take on the disk meanwhile, the new one included, before
+    /// anybody else can reserve. Blocks while the record is written.
+    pub(crate) fn reserve(
+        &self,
+        new: Snapshot,
+        check: impl FnOnce(u64) -> Result<(), ApiError>,
+    ) -> Result<Reserved, ApiError> {
         if new.name.starts_with(EPISODES) {
             return Err(ApiError::invalid(format!(
                 "a snapshot's name cannot begin with `{EPISODES}`"
@@ -132,18 +139,22 @@ impl Snapshots {
         }
         self.change(|list| {
             let own = list.iter().filter(|snapshot| snapshot.owner == new.owner).count();
+            let bytes = bytes_in(list, &new.owner).saturating_add(new.bytes);
             match list.iter_mut().find(|snapshot| is_same(&snapshot.name, &new.name)) {
                 Some(old) if old.owner != new.owner => Err(exists(&new.name)),
                 Some(old) if old.is_busy => Err(busy(&new.name)),
                 Some(old) => {
-                    *old = Snapshot { is_busy: true, ..new };
-                    Ok(Reserved::Again)
+                    check(bytes)?;
+                    let bytes = old.bytes.saturating_add(new.bytes);
+                    let new = Snapshot { bytes, is_busy: true, ..new };
+                    Ok(Reserved::Again(std::mem::replace(old, new)))
                 }
                 None if own >= MAX_EACH => {
                     let message = format!("you have {MAX_EACH} snapshots; remove some first");
                     Err(ApiError::new(Code::TooMany, message))
                 }
                 None => {
+                    check(bytes)?;
                     list.push(Snapshot { is_busy: true, ..new });
                     Ok(Reserved::New)
                 }
@@ -176,6 +187,12 @@ impl Snapshots {
             Then::Keep => Ok(()),
             Then::Forget => self.change(|list| {
                 list.retain(|snapshot| snapshot.name != name);
+                Ok(())
+            }),
+            Then::Record(snapshot) => self.change(|list| {
+                if let Some(known) = list.iter_mut().find(|known| known.name == name) {
+                    *known = snapshot;
+                }
                 Ok(())
             }),
         }
@@ -212,6 +229,17 @@ impl Snapshot {
     pub(crate) fn new(name: String, sandbox: String, owner: Arc<str>, bytes: u64) -> Self {
         Self { name, sandbox, owner, bytes, is_busy: false }
     }
+
+    /// The same with another size.
+    pub(crate) fn with_bytes(self, bytes: u64) -> Self {
+        Self { bytes, ..self }
+    }
+}
+
+/// What the snapshots of an owner take on the disk.
+fn bytes_in(list: &[Snapshot], owner: &str) -> u64 {
+    let own = list.iter().filter(|snapshot| &*snapshot.owner == owner);
+    own.fold(0, |sum, snapshot| sum.saturating_add(snapshot.bytes))
 }
 
 /// The error of a name that is taken.
@@ -228,27 +256,66 @@ mod tests {
         Snapshot::new(name.into(), "box".into(), owner.into(), 5)
     }
 
+    fn reserve(snapshots: &Snapshots, name: &str, owner: &str) -> Result<Reserved, ApiError> {
+        snapshots.reserve(snapshot(name, owner), |_| Ok(()))
+    }
+
+    /// All of it, as one that is saved at the same time counts from the start.
+    #[test]
+    fn what_is_reserved_counts_before_it_is_saved() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Snapshots::open(Some(directory.path())).unwrap();
+        let snapshots = open();
+        let at_most = |most: u64| {
+            move |bytes: u64| match bytes > most {
+                true => Err(ApiError::new(Code::TooMany, "over quota")),
+                false => Ok(()),
+            }
+        };
+        let save = |name: &str, most: u64| snapshots.reserve(snapshot(name, "alice"), at_most(most));
+        assert_eq!(save("one", 9).unwrap(), Reserved::New);
+        assert_eq!(save("two", 9).unwrap_err().message, "over quota");
+        assert_eq!(snapshots.of("alice").len(), 1, "what was refused leaves no record");
+        assert_eq!(save("two", 10).unwrap(), Reserved::New);
+        snapshots.reserve(snapshot("bobs", "bob"), at_most(5)).unwrap();
+        // It was larger when it was saved.
+        let saved = snapshot("one", "alice").with_bytes(7);
+        snapshots.settle("one", Then::Record(saved.clone())).unwrap();
+        assert_eq!(snapshots.bytes_of("alice"), 12);
+        // The old one is there until the new one is saved, also for a server that is killed meanwhile.
+        assert_eq!(save("one", 16).unwrap_err().message, "over quota");
+        let Reserved::Again(old) = save("one", 17).unwrap() else { panic!("it was there") };
+        assert_eq!((snapshots.bytes_of("alice"), open().bytes_of("alice")), (17, 17));
+        assert_eq!(old, saved);
+        // It fails, and what was there stays.
+        snapshots.settle("one", Then::Record(old)).unwrap();
+        for snapshots in [&snapshots, &open()] {
+            assert_eq!(snapshots.bytes_of("alice"), 12);
+        }
+        assert!(save("one", 100).is_ok(), "nobody saves it any more");
+    }
+
     #[test]
     fn an_image_has_its_owner_before_it_exists_and_after_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let open = || Snapshots::open(Some(directory.path())).unwrap();
         let snapshots = open();
         assert!(snapshots.may_use("bob", "kept"));
-        assert_eq!(snapshots.reserve(snapshot("kept", "alice")).unwrap(), Reserved::New);
+        assert_eq!(reserve(&snapshots, "kept", "alice").unwrap(), Reserved::New);
         assert!(!snapshots.may_use("bob", "kept") && !snapshots.may_use("bob", "kept:latest"));
         assert_eq!(
-            snapshots.reserve(snapshot("kept", "bob")).unwrap_err().code,
+            reserve(&snapshots, "kept", "bob").unwrap_err().code,
             Code::AlreadyExists
         );
-        assert_eq!(snapshots.reserve(snapshot("kept", "alice")).unwrap_err().code, Code::Conflict);
+        assert_eq!(reserve(&snapshots, "kept", "alice").unwrap_err().code, Code::Conflict);
         // The server was killed meanwhile.
         let snapshots = open();
         assert!(snapshots.may_use("alice", "kept") && !snapshots.may_use("bob", "kept"));
-        assert_eq!(snapshots.reserve(snapshot("kept", "alice")).unwrap(), Reserved::Again);
+        assert_eq!(reserve(&snapshots, "kept", "alice").unwrap(), Reserved::Again(snapshot("kept", "alice")));
         snapshots.settle("kept", Then::Keep).unwrap();
         assert!(snapshots.take("bob", "kept").unwrap().is_none());
         assert_eq!(snapshots.take("alice", "kept").unwrap().as_deref(), Some("kept"));
-        assert_eq!(snapshots.reserve(snapshot("kept", "alice")).unwrap_err().code, Code::Conflict);
+        assert_eq!(reserve(&snapshots, "kept", "alice").unwrap_err().code, Code::Conflict);
         snapshots.settle("kept", Then::Forget).unwrap();
         assert!(snapshots.of("alice").is_empty() && open().of("alice").is_empty());
         std::fs::write(directory.path().join(FILE), "[").unwrap();
@@ -262,8 +329,8 @@ mod tests {
         for name in ["snapshot-abc", "episode-0123-4", "episode-0123-end"] {
             assert!(!snapshots.may_use("alice", name), "{name}");
         }
-        snapshots.reserve(snapshot("episode-0123-4", "alice")).unwrap_err();
-        snapshots.reserve(snapshot("snapshot-abc", "alice")).unwrap();
+        reserve(&snapshots, "episode-0123-4", "alice").unwrap_err();
+        reserve(&snapshots, "snapshot-abc", "alice").unwrap();
         assert!(snapshots.may_use("alice", "snapshot-abc"));
     }
 
@@ -271,10 +338,10 @@ mod tests {
     fn an_owner_has_a_bounded_number() {
         let snapshots = Snapshots::default();
         for number in 0..MAX_EACH {
-            snapshots.reserve(snapshot(&format!("s{number}"), "alice")).unwrap();
+            reserve(&snapshots, &format!("s{number}"), "alice").unwrap();
         }
-        assert_eq!(snapshots.reserve(snapshot("more", "alice")).unwrap_err().code, Code::TooMany);
-        snapshots.reserve(snapshot("more", "bob")).unwrap();
+        assert_eq!(reserve(&snapshots, "more", "alice").unwrap_err().code, Code::TooMany);
+        reserve(&snapshots, "more", "bob").unwrap();
         assert_eq!(snapshots.bytes_of("alice"), 5 * MAX_EACH as u64);
         snapshots.settle("s0", Then::Forget).unwrap();
         assert_eq!(snapshots.bytes_of("alice"), 5 * MAX_EACH as u64 - 5);

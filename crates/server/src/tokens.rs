@@ -175,10 +175,12 @@ impl Tokens {
 
     /// How much one caller may take of what all share: everything where there is only one, else a quarter.
     pub(crate) fn share_of(&self, all: usize) -> usize {
-        match self.read().callers().len() {
-            0 | 1 => all,
-            _ => all.div_ceil(4),
-        }
+        if self.are_several() { all.div_ceil(4) } else { all }
+    }
+
+    /// Whether there is more than one caller.
+    pub(crate) fn are_several(&self) -> bool {
+        self.read().callers().len() > 1
     }
 
     /// Reports changes.

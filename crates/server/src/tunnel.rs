@@ -1,14 +1,13 @@
 //! Connections to programs in sandboxes that have changed their protocol, such as WebSockets: bytes in both directions, in
 //! bounded number, until either side is gone or the sandbox has ended.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use futures_util::future::Either;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
 
@@ -24,24 +23,12 @@ const SWITCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long one direction may continue after the other has ended.
 const HALF_CLOSED: Duration = Duration::from_secs(60);
 
-/// The places for such connections.
-#[derive(Clone, Debug)]
-pub(crate) struct Tunnels(Arc<Semaphore>);
-
-impl Default for Tunnels {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MOST)))
-    }
-}
-
-impl Tunnels {
-    /// A place for one more.
-    pub(crate) fn permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        Arc::clone(&self.0).try_acquire_owned().map_err(|_| {
-            let message = format!("this server passes on at most {MOST} connections at once");
-            ApiError::new(Code::TooMany, message)
-        })
-    }
+/// The error where there are no places left, or none for the owner of the sandbox.
+pub(crate) fn too_many() -> ApiError {
+    let message = format!(
+        "this server passes on at most {MOST} connections at once, a quarter of them for one of several tokens"
+    );
+    ApiError::new(Code::TooMany, message)
 }
 
 /// Passes bytes between a client and a program once both connections have changed their protocol. Holds what stands for
@@ -164,14 +151,5 @@ mod tests {
         let (mut client, outside) = duplex(64);
         timeout(Duration::from_secs(1), pass(outside, Reset)).await.unwrap();
         assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0);
-    }
-
-    #[test]
-    fn tunnels_are_bounded() {
-        let tunnels = Tunnels::default();
-        let permits: Vec<_> = (0..MOST).map(|_| tunnels.permit().unwrap()).collect();
-        assert_eq!(tunnels.permit().unwrap_err().code, Code::TooMany);
-        drop(permits);
-        assert!(tunnels.permit().is_ok());
     }
 }

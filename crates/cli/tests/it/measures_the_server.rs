@@ -17,7 +17,7 @@ fn a_measurement_that_is_interrupted_prints_what_it_has() {
     let mut running = Running(command.spawn().unwrap());
     let lines = BufReader::new(running.0.stderr.take().unwrap()).lines();
     let mut lines = lines.map(Result::unwrap);
-    // The first round is shown, then one every few seconds.
+    // A line about the rounds is shown every five seconds.
     let progress = lines.by_ref().filter(|line| line.contains("of 100000 times")).nth(1);
     assert!(progress.unwrap().contains("0 errors"));
     running.signal(Signal::INT);

@@ -1,5 +1,5 @@
-//! The real server is killed at random moments while clients use every part of it: what they were told to be done is there
-//! afterwards, and what ended with it says so.
+//! The real server is killed at random moments while clients use every part of it: what was acknowledged is there afterwards,
+//! and what ended with it says so.
 //!
 //! With `LIS_SLOW` set it is killed 50 times.
 
@@ -58,9 +58,9 @@ fn model() -> MockServer {
     .unwrap()
 }
 
-/// What the server has told its clients.
+/// What the server has acknowledged to its clients.
 #[derive(Default)]
-struct Told {
+struct Acknowledged {
     episodes: Vec<String>,
     sandboxes: Vec<String>,
     /// Ids of files, with their content.
@@ -75,7 +75,7 @@ struct Told {
 /// A client of a server that may be killed at any moment.
 struct Client<'a> {
     address: &'a str,
-    told: &'a Mutex<Told>,
+    acknowledged: &'a Mutex<Acknowledged>,
     /// Answers that all clients got.
     answers: &'a AtomicUsize,
 }
@@ -126,14 +126,14 @@ impl Client<'_> {
         self.send("POST", "/v1/chat/completions", &body, 200)
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
-        self.told.lock().unwrap()
+    fn acknowledged(&self) -> std::sync::MutexGuard<'_, Acknowledged> {
+        self.acknowledged.lock().unwrap()
     }
 
     fn keep_sandbox(&self, word: &str) -> Option<()> {
         let answer = self.chat(REMEMBER, Some(word), Some("new"))?;
         let id = answer["episode"]["sandbox"]["id"].as_str().unwrap().to_owned();
-        self.told().kept.push((id, word.to_owned()));
+        self.acknowledged().kept.push((id, word.to_owned()));
         Some(())
     }
 
@@ -149,7 +149,7 @@ impl Client<'_> {
         let (status, text) = self.exchange(head, &body)?;
         assert_eq!(status, 200, "{text}");
         let file: Value = serde_json::from_str(&text).unwrap();
-        self.told().files.push((file["id"].as_str().unwrap().to_owned(), content.to_owned()));
+        self.acknowledged().files.push((file["id"].as_str().unwrap().to_owned(), content.to_owned()));
         Some(())
     }
 
@@ -157,7 +157,7 @@ impl Client<'_> {
         let new = json!({ "templateID": "base", "timeout": 600 });
         let sandbox = self.send("POST", "/v2/sandboxes", &new, 201)?;
         let (id, token) = (text(&sandbox, "sandboxID"), text(&sandbox, "envdAccessToken"));
-        self.told().sandboxes.push(format!("/sandboxes/{id}"));
+        self.acknowledged().sandboxes.push(format!("/sandboxes/{id}"));
         let head = format!(
             "POST /files?path=/home/user/name HTTP/1.1\r\nE2b-Sandbox-Id: {id}\r\nX-Access-Token: \
              {token}\r\nContent-Type: application/octet-stream"
@@ -165,14 +165,14 @@ impl Client<'_> {
         assert_eq!(self.exchange(&head, name)?.0, 200);
         let path = format!("/sandboxes/{id}/snapshots");
         self.send("POST", &path, &json!({ "name": name }), 201)?;
-        self.told().snapshots.push(name.to_owned());
+        self.acknowledged().snapshots.push(name.to_owned());
         Some(())
     }
 
     fn play_session(&self) -> Option<()> {
         let reset = self.send("POST", "/v1/environments/receipts/reset", &json!({}), 200)?;
         let path = format!("/v1/sessions/{}", text(&reset, "session"));
-        self.told().sessions.push(path.clone());
+        self.acknowledged().sessions.push(path.clone());
         let function = json!({ "name": "execute_bash", "arguments": "{\"command\": \"true\"}" });
         let message = json!({ "tool_calls": [{ "function": function }] });
         self.send("POST", &format!("{path}/step"), &json!({ "message": message }), 200)?;
@@ -183,7 +183,7 @@ impl Client<'_> {
     fn start_episode(&self) -> Option<()> {
         let task = json!({ "task": "Make a list" });
         let info = self.send("POST", "/v1/episodes", &task, 201)?;
-        self.told().episodes.push(format!("/v1/episodes/{}", text(&info, "id")));
+        self.acknowledged().episodes.push(format!("/v1/episodes/{}", text(&info, "id")));
         Some(())
     }
 }
@@ -242,27 +242,25 @@ fn use_all(client: &Client<'_>, round: u32, kill: impl FnOnce()) {
     });
 }
 
-/// Checks a new server against what earlier ones have told; `since` are the counts before the last round.
+/// Checks a new server against what earlier ones have acknowledged; `since` are the counts before the last round.
 fn check(client: &Client<'_>, finished: &mut Vec<String>, since: [usize; 2]) {
-    let told = std::mem::take(&mut *client.told());
+    let acknowledged = std::mem::take(&mut *client.acknowledged());
     let get = |path: &str, status: u16| client.send("GET", path, &json!({}), status).unwrap();
-    for path in &told.sandboxes {
+    for path in &acknowledged.sandboxes {
         let gone = get(path, 404);
         let message = text(&gone, "message");
         assert!(message.ends_with("it ended with the server that ran it"), "{message}");
     }
-    for path in &told.sessions {
+    for path in &acknowledged.sessions {
         get(path, 404);
     }
-    for path in &told.episodes {
+    for path in &acknowledged.episodes {
         let info = get(path, 200);
         match info["state"].as_str().unwrap() {
             "finished" => {
                 assert_eq!(info["result"]["answer"], "0 1 2 3", "{info}");
                 finished.push(path.clone());
             }
-            // It was resumed for an earlier check.
-            "running" => {}
             state => {
                 assert_eq!(state, "interrupted", "{info}");
                 assert!(!finished.contains(path), "{path} was finished before");
@@ -270,20 +268,20 @@ fn check(client: &Client<'_>, finished: &mut Vec<String>, since: [usize; 2]) {
             }
         }
     }
-    for (id, content) in &told.files {
+    for (id, content) in &acknowledged.files {
         let head = format!("GET /v1/files/{id}/content HTTP/1.1");
         assert_eq!(client.exchange(&head, "").unwrap(), (200, content.clone()));
     }
-    for (id, word) in &told.kept[since[0]..] {
+    for (id, word) in &acknowledged.kept[since[0]..] {
         let answer = client.chat(RECALL, None, Some(id)).unwrap();
         assert_eq!(answer["episode"]["answer"], json!(word), "{answer}");
     }
     let listed = get("/snapshots", 200);
-    for name in &told.snapshots {
+    for name in &acknowledged.snapshots {
         let is_it = |snapshot: &Value| snapshot["snapshotID"] == json!(name);
         assert!(listed.as_array().unwrap().iter().any(is_it), "{name}: {listed}");
     }
-    for name in &told.snapshots[since[1]..] {
+    for name in &acknowledged.snapshots[since[1]..] {
         let new = json!({ "templateID": name, "timeout": 600 });
         let sandbox = client.send("POST", "/v2/sandboxes", &new, 201).unwrap();
         let (id, token) = (text(&sandbox, "sandboxID"), text(&sandbox, "envdAccessToken"));
@@ -293,7 +291,7 @@ fn check(client: &Client<'_>, finished: &mut Vec<String>, since: [usize; 2]) {
         assert_eq!(client.exchange(&head, "").unwrap(), (200, name.clone()));
         client.send("DELETE", &format!("/sandboxes/{id}"), &json!({}), 204).unwrap();
     }
-    *client.told() = told;
+    *client.acknowledged() = acknowledged;
 }
 
 #[test]
@@ -301,26 +299,26 @@ fn random_moment_kills_of_a_server_lose_nothing_and_leave_nothing() {
     let Some(home) = Home::with_sandboxes() else { return };
     let (model, data) = (model(), home.file("data"));
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
-    let (told, mut finished, mut since) = (Mutex::new(Told::default()), Vec::new(), [0; 2]);
+    let (acknowledged, mut finished, mut since) = (Mutex::new(Acknowledged::default()), Vec::new(), [0; 2]);
     let counts = || {
-        let told = told.lock().unwrap();
-        [told.kept.len(), told.snapshots.len()]
+        let acknowledged = acknowledged.lock().unwrap();
+        [acknowledged.kept.len(), acknowledged.snapshots.len()]
     };
     for round in 0..kills() {
         let mut server = start(&home, &model.base_url(), &data);
         let (address, answers) = (server.address.clone(), AtomicUsize::new(0));
-        let client = Client { address: &address, told: &told, answers: &answers };
+        let client = Client { address: &address, acknowledged: &acknowledged, answers: &answers };
         check(&client, &mut finished, since);
         since = counts();
         let sleep = unique_sleep();
         let (path, _output) = server.start_program(&sleep.join(" "));
-        told.lock().unwrap().sandboxes.push(path);
+        acknowledged.lock().unwrap().sandboxes.push(path);
         let wanted = answers.load(Ordering::SeqCst) + usize::try_from(dice.roll(20)).unwrap();
         use_all(&client, round, || {
             wait_for("answers", || {
-                let told = told.lock().unwrap();
+                let acknowledged = acknowledged.lock().unwrap();
                 // At least one of everything.
-                let all = !told.kept.is_empty() && !told.snapshots.is_empty();
+                let all = !acknowledged.kept.is_empty() && !acknowledged.snapshots.is_empty();
                 (answers.load(Ordering::SeqCst) >= wanted && all).then_some(())
             });
             std::thread::sleep(Duration::from_millis(dice.roll(30)));
@@ -338,11 +336,11 @@ fn random_moment_kills_of_a_server_lose_nothing_and_leave_nothing() {
     assert_eq!(mounts_of(&home.state()), Vec::<String>::new());
     let mut server = start(&home, &model.base_url(), &data);
     let (address, answers) = (server.address.clone(), AtomicUsize::new(0));
-    let client = Client { address: &address, told: &told, answers: &answers };
+    let client = Client { address: &address, acknowledged: &acknowledged, answers: &answers };
     check(&client, &mut finished, since);
-    let told = told.lock().unwrap();
-    assert!(!told.files.is_empty() && !told.episodes.is_empty(), "nothing was done");
-    for path in &told.episodes {
+    let acknowledged = acknowledged.lock().unwrap();
+    assert!(!acknowledged.files.is_empty() && !acknowledged.episodes.is_empty(), "nothing was done");
+    for path in &acknowledged.episodes {
         wait_for("the end", || (server.get(path)["state"] != "running").then_some(()));
         let info = server.get(path);
         assert_eq!(info["state"], "finished", "{info}");

@@ -248,7 +248,6 @@ impl<R: RemoteRuntime> Playing<R> {
             "expires_at": openai_wire::now() + self.chat.kept.lifetime().as_secs(),
         });
         let previous = lease.finish(self.episode.id());
-        self.chat.forget_later();
         if let Some(previous) = previous {
             self.forget_end(previous);
         }

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs,
+    fmt, fs,
     io::{self, Read},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
@@ -67,7 +67,24 @@ struct Used {
 pub(crate) struct Room {
     pub(crate) owner: String,
     pub(crate) files: usize,
-    pub(crate) bytes: u64,
+    pub(crate) bytes: MostBytes,
+}
+
+/// How much an owner may have stored, which may change while a file arrives.
+#[derive(Clone)]
+pub(crate) struct MostBytes(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl MostBytes {
+    /// What this function says. The store is not locked meanwhile.
+    pub(crate) fn new(now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+}
+
+impl fmt::Debug for MostBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MostBytes").field(&(self.0)()).finish()
+    }
 }
 
 /// A file's description: `ID.json`.
@@ -338,13 +355,14 @@ impl Reserved {
         if self.bytes.saturating_add(more) > limits.file_bytes {
             return Err(StoreError::TooLarge(limits.file_bytes));
         }
+        let most = (self.room.bytes.0)();
         let mut index = self.store.lock();
         if index.bytes.saturating_add(more) > limits.total_bytes {
             return Err(StoreError::Full(limits.total_bytes));
         }
         let used = index.owners.entry(self.room.owner.clone()).or_default();
-        if used.bytes.saturating_add(more) > self.room.bytes {
-            return Err(StoreError::FullOwn(self.room.bytes));
+        if used.bytes.saturating_add(more) > most {
+            return Err(StoreError::FullOwn(most));
         }
         used.bytes += more;
         index.bytes += more;

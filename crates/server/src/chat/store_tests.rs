@@ -8,7 +8,7 @@ fn about() -> About {
 
 /// Without limits of the owner's own.
 fn room(owner: &str) -> Room {
-    Room { owner: owner.into(), files: usize::MAX, bytes: u64::MAX }
+    Room { owner: owner.into(), files: usize::MAX, bytes: MostBytes::new(|| u64::MAX) }
 }
 
 fn open(dir: &Path, limits: FileLimits) -> Arc<FileStore> {
@@ -84,7 +84,7 @@ async fn a_file_expires() {
 async fn an_owner_has_its_own_room() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), FileLimits::default());
-    let small = || Room { files: 2, bytes: 6, ..room("ann") };
+    let small = || Room { files: 2, bytes: MostBytes::new(|| 6), ..room("ann") };
     let mut one = store.begin("one", small()).await.unwrap();
     one.write(b"1234").await.unwrap();
     let mut two = store.begin("two", small()).await.unwrap();

@@ -3,9 +3,10 @@
 //! Texts and credentials are not recorded. Everything the model's server sends is bounded and checked.
 
 use std::{
-    fs::{self, OpenOptions},
+    borrow::Cow,
+    fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Instant,
@@ -51,9 +52,23 @@ impl TokenLog {
         if length > 0 && length + line.len() as u64 > self.max_bytes {
             fs::rename(&self.path, older(&self.path))?;
         }
-        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
+        let mut options = OpenOptions::new();
+        let mut file = options.append(true).read(true).create(true).mode(0o600).open(&self.path)?;
+        let mut line = Cow::Borrowed(line);
+        if is_torn(&file)? {
+            // A part of a line, as after a full disk, must not make the next one unreadable.
+            line.to_mut().insert(0, '\n');
+        }
         file.write_all(line.as_bytes())
     }
+}
+
+/// Whether the last line of a file has no end.
+fn is_torn(file: &File) -> io::Result<bool> {
+    let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok(false) };
+    let mut byte = [b'\n'];
+    file.read_at(&mut byte, last)?;
+    Ok(byte != [b'\n'])
 }
 
 fn older(path: &Path) -> PathBuf {
@@ -372,6 +387,17 @@ mod tests {
         assert_eq!(used(429, b"application/json", &[b"slow down"]), (0, 0, false));
         let usage = br#"data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
         assert_eq!(used(200, b"text/event-stream", &[event, b"\n", usage, b"\n"]), (3, 2, false));
+    }
+
+    #[test]
+    fn a_torn_line_does_not_spoil_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens.jsonl");
+        fs::write(&path, "{\"n\":1}\n{\"n\":").unwrap();
+        let log = TokenLog::new(path.clone(), 1000);
+        (2..4).for_each(|n| log.append(&json!({ "n": n })));
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "{\"n\":1}\n{\"n\":\n{\"n\":2}\n{\"n\":3}\n");
     }
 
     #[test]

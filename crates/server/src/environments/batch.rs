@@ -2,26 +2,37 @@
 
 use std::{
     collections::HashSet,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{Mutex, PoisonError},
 };
 
 use axum::{
     body::Body,
     extract::{Extension, State},
-    http::{Request, StatusCode},
+    http::{Request, Response},
 };
 use futures_util::future::join_all;
+use http_server::MemoryPermit;
 use sandbox::RemoteRuntime;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
+use trajectory::count_values;
 
-use super::{Answer, Answered, By, Client, Shared, body, wire};
-use crate::error::{ApiError, Code};
+use super::{Answer, Answered, By, Client, Refusal, Shared, wire};
+use crate::{
+    answers::answer,
+    bounded_json,
+    error::{ApiError, Code},
+    running::no_memory,
+};
 
 /// Most bytes of the results of one request.
 const MAX_RESULTS: usize = 32 << 20;
 /// Most operations of one request.
 const MAX_OPERATIONS: usize = 1024;
+/// Most values of one request: more than of other bodies, as it has many of them.
+const MAX_VALUES: usize = 4 * bounded_json::MAX_VALUES;
+/// About the bytes that a value takes beside its text.
+const VALUE: usize = 64;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,9 +55,15 @@ pub(super) async fn run<R: RemoteRuntime>(
     State(server): Shared<R>,
     Extension(caller): By,
     request: Request<Body>,
-) -> Answered {
+) -> Result<Response<Body>, Refusal> {
+    let mut memory = server.registry.memory_of(&caller).permit();
     let client = Client::new(&server, caller)?;
-    let Batch { operations } = body(&server, request).await?;
+    let (bytes, received) = server.receive(request).await?;
+    // For the operations, which may take long: their client's and not that of all bodies.
+    let held = bytes.len() + VALUE * count_values(&bytes, MAX_VALUES);
+    memory.grow(held).ok_or_else(no_memory)?;
+    let Batch { operations } = bounded_json::parse_at_most(&bytes, "body", MAX_VALUES)?;
+    drop((bytes, received));
     if operations.len() > MAX_OPERATIONS {
         let count = operations.len();
         let message = format!("{count} operations are more than {MAX_OPERATIONS}");
@@ -61,7 +78,8 @@ pub(super) async fn run<R: RemoteRuntime>(
             format!("two operations are about the session `{id}`; they would run at once");
         return Err(ApiError::invalid(message).into());
     }
-    let (client, left) = (&client, &AtomicUsize::new(MAX_RESULTS));
+    let (client, room) = (&client, Mutex::new(Room { taken: 0, held, memory }));
+    let to = &room;
     let running = operations.into_iter().enumerate().map(|(at, operation)| async move {
         // The first was counted as the request.
         let counted = if at == 0 { Ok(()) } else { client.caller.account().count_request() };
@@ -69,24 +87,44 @@ pub(super) async fn run<R: RemoteRuntime>(
             Ok(()) => run_one(client, operation).await,
             Err(over) => Err(ApiError::from(over).into()),
         };
-        let (status, body) = match answered.and_then(|answer| bounded(answer, left)) {
+        let (status, body) = match answered.and_then(|answer| bounded(answer, to)) {
             Ok(answer) => (answer.status, answer.body),
             Err(refusal) => (refusal.status, refusal.body()),
         };
         json!({ "status": status.as_u16(), "body": body })
     });
     let results = join_all(running).await;
-    Ok(Answer { status: StatusCode::OK, body: json!({ "results": results }) })
+    let Room { memory, .. } = room.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(answer(&json!({ "results": results }), memory)?)
+}
+
+/// Room for the results of a request.
+struct Room {
+    /// Bytes of those that are there.
+    taken: usize,
+    /// Bytes of the request.
+    held: usize,
+    memory: MemoryPermit,
+}
+
+impl Room {
+    /// Whether there is room for so many more bytes: as values, and as the text that is made of all of them.
+    fn take(&mut self, size: usize) -> bool {
+        let taken = self.taken + size;
+        let fits = taken <= MAX_RESULTS && self.memory.grow(self.held + 2 * taken).is_some();
+        if fits {
+            self.taken = taken;
+        }
+        fits
+    }
 }
 
 /// An answer, unless there is no room for it beside the others of the request.
-fn bounded(answer: Answer, left: &AtomicUsize) -> Answered {
+fn bounded(answer: Answer, room: &Mutex<Room>) -> Answered {
     let size = size_of(&answer.body);
-    let taken =
-        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(size));
-    match taken {
-        Ok(_) => Ok(answer),
-        Err(_) => {
+    match room.lock().unwrap_or_else(PoisonError::into_inner).take(size) {
+        true => Ok(answer),
+        false => {
             let message = "done, but the results of this request are too large together; get this session alone";
             Err(ApiError::new(Code::TooLarge, message).into())
         }

@@ -29,7 +29,7 @@ use super::{
     refusal::Refusal,
     wire::{self, ResetBody, SentLimits, SentRow, SentUsage, Wait},
 };
-use crate::error::ApiError;
+use crate::{bounded_json, error::ApiError};
 
 /// Most bytes of a message. Fewer than of a body: those that are not yet complete are outside the memory of bodies.
 const MAX_MESSAGE: usize = 1 << 20;
@@ -312,12 +312,9 @@ impl<R: RemoteRuntime> Connection<R> {
         if let Err(over) = self.client.caller.account().count_request() {
             return error(Refusal::from(ApiError::from(over)).into());
         }
-        let Incoming { kind, data } = match serde_json::from_str(text) {
+        let Incoming { kind, data } = match bounded_json::parse(text.as_bytes(), "message") {
             Ok(incoming) => incoming,
-            Err(why) => {
-                let message = format!("invalid message: {why}");
-                return error(Failed { code: "INVALID_JSON", message });
-            }
+            Err(why) => return error(Failed { code: "INVALID_JSON", message: why.message }),
         };
         let answered = match kind.as_str() {
             "reset" => self.reset(data).await.map(|data| ("observation", data)),

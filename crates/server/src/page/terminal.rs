@@ -16,16 +16,19 @@ use axum::{
     response::IntoResponse,
     routing::{delete, get},
 };
+use bytes::Bytes;
+use futures_util::{FutureExt, future::FusedFuture};
 use sandbox::{RemoteRuntime, RemoteSandbox, TerminalSize};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::MAX_BODY;
 use crate::{
     app::Server,
     control::{found, no_content},
     control_types::NewSandbox,
-    error::{ApiError, respond},
+    error::{ApiError, Code, respond},
     live::Live,
     output_log::Piece,
     process_types::ProcessConfig,
@@ -41,6 +44,8 @@ const MAX_MESSAGE: usize = 256 << 10;
 const WAITING: usize = 8;
 /// How long a browser may take for a piece.
 const STALLED: Duration = Duration::from_secs(60);
+/// How often a browser is asked whether it is there while a program does not read, and so nobody reads what it sends.
+const PING: Duration = Duration::from_secs(2);
 /// A terminal was hung up.
 const SIGHUP: i32 = 1;
 const SIGKILL: i32 = 9;
@@ -101,7 +106,8 @@ async fn create<R: RemoteRuntime>(
     Extension(caller): By,
     request: Request<Body>,
 ) -> Answer {
-    server.receive(request).await?;
+    // It says nothing yet.
+    server.receive_at_most(MAX_BODY, request).await?;
     let new = json!({ "templateID": "base", "timeout": LIFETIME });
     let new: NewSandbox =
         serde_json::from_value(new).map_err(|error| ApiError::invalid(error.to_string()))?;
@@ -166,9 +172,12 @@ async fn terminal<R: RemoteRuntime>(
         user: live.user(None).await?,
     };
     let tokens = server.registry.options.tokens.clone();
+    let Some(place) = server.terminals.take(&caller.name, &tokens) else {
+        return Err(ApiError::new(Code::TooMany, "too many terminals").into());
+    };
     let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
     Ok(upgrade.on_upgrade(async move |socket| {
-        let name = Arc::clone(&caller.name);
+        let (name, _place) = (Arc::clone(&caller.name), place);
         tokio::select! {
             biased;
             () = tokens.gone(&name) => {}
@@ -197,21 +206,31 @@ async fn connect<S: RemoteSandbox>(mut socket: WebSocket, live: &Arc<Live<S>>, s
             }
         }
     });
+    // Input on its way to the program. Until it arrives no more is received, but output and the end of the browser are noticed.
+    let mut sending = std::pin::pin!(futures_util::future::Fuse::terminated());
+    let mut ping = tokio::time::interval(PING);
+    ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
+        let is_sending = !sending.is_terminated();
         tokio::select! {
+            () = &mut sending, if is_sending => {}
             piece = pieces.recv() => {
                 let message = match piece {
                     None => break,
                     Some(Piece::Output(_, bytes)) => Message::Binary(bytes),
                     Some(Piece::End(end)) => Message::Text(exit(&end).into()),
                 };
-                let sent = tokio::time::timeout(STALLED, socket.send(message)).await;
-                if !matches!(sent, Ok(Ok(()))) {
+                if !send(&mut socket, message).await {
                     break;
                 }
             }
-            message = socket.recv() => match message {
-                Some(Ok(message)) => take(&running, message).await,
+            _ = ping.tick(), if is_sending => {
+                if !send(&mut socket, Message::Ping(Bytes::new())).await {
+                    break;
+                }
+            }
+            message = socket.recv(), if !is_sending => match message {
+                Some(Ok(message)) => sending.set(take(&running, message).fuse()),
                 _ => break,
             }
         }
@@ -221,6 +240,11 @@ async fn connect<S: RemoteSandbox>(mut socket: WebSocket, live: &Arc<Live<S>>, s
         running.signal(SIGHUP).await;
         running.signal(SIGKILL).await;
     }
+}
+
+/// Whether a message was sent in time.
+async fn send(socket: &mut WebSocket, message: Message) -> bool {
+    matches!(tokio::time::timeout(STALLED, socket.send(message)).await, Ok(Ok(())))
 }
 
 async fn take(running: &Running, message: Message) {

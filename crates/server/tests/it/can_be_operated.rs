@@ -180,7 +180,7 @@ fn a_server_that_ends_accepts_no_connection_and_ends_in_time() {
     let store = Arc::new(Store::open(data.path()).unwrap());
     let models = vec![ServedModel::new(SharedModel::new(model))];
     options.episodes = Some(EpisodeOptions::new(store, models));
-    options.connections.grace = Duration::from_secs(3);
+    options.connections.grace = Duration::from_secs(8);
     with_stoppable_server(options, async |server, stop| {
         let _sandbox = server.create().await;
         let task = json!({ "task": "Wait" });
@@ -193,10 +193,10 @@ fn a_server_that_ends_accepts_no_connection_and_ends_in_time() {
         server.runtime.faults.reached(Operation::Destroy).await;
         until("no connection", async || TcpStream::connect(server.address).await.is_err()).await;
         assert!(!server.ended.is_cancelled(), "it waits for its sandboxes");
-        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
         server.ended.cancelled().await;
-        assert!(begun.elapsed() >= Duration::from_secs(2), "it gave up early");
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() >= Duration::from_secs(6), "it gave up early");
+        assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
         server.runtime.faults.release(Operation::Destroy);
         becomes(server, 0).await;
     });

@@ -45,7 +45,7 @@ fn text_arrives_while_the_model_writes_it() {
     let upstream = MockServer::answering(|asked| match asked.turns() {
         0 => bash("echo 7 > /testbed/output/answer.txt")
             .text("First I think about it for a long time.")
-            .every(Duration::from_millis(150)),
+            .every(Duration::from_millis(400)),
         _ => submit().into(),
     })
     .unwrap();

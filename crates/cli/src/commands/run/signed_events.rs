@@ -1,5 +1,5 @@
 //! The events of a run. The code of each line depends on all lines before it: commands of a record are run again, and a
-//! conversation is continued, so events from elsewhere must not be obeyed unasked.
+//! conversation is continued, so events from elsewhere are not used without `--trust`.
 //!
 //! A line is written with its code in one step, so a process that is killed at any moment leaves signed lines, and at most a
 //! partial one after them, which is dropped. The beginning of a run is a run that was killed earlier.
