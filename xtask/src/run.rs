@@ -16,6 +16,9 @@ struct Beside {
     text: String,
 }
 
+/// Seconds for a program of a step beside others, of which nothing is seen before it ends.
+const LONGEST: &str = "1800";
+
 thread_local! {
     static BESIDE: RefCell<Option<Beside>> = const { RefCell::new(None) };
 }
@@ -80,10 +83,12 @@ pub(crate) fn run_into(file: &Path, command: &mut Command) -> Result<()> {
     run(command.stdout(to))
 }
 
-/// The same program, started through `nice`.
+/// The same program, started through `nice`, and killed where it hangs.
 fn nice(niceness: u8, command: &Command) -> Command {
-    let mut nice = Command::new("nice");
-    nice.args(["-n", &niceness.to_string()]).arg(command.get_program()).args(command.get_args());
+    let mut nice = Command::new("timeout");
+    nice.args(["--kill-after=10", LONGEST, "nice", "-n", &niceness.to_string()])
+        .arg(command.get_program())
+        .args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => nice.env(name, value),

@@ -82,7 +82,7 @@ pub(crate) fn test(paths: &Paths) -> Result<ExitCode> {
         true => report.step("the page is built from its sources", || web::check(paths)),
         false => report.skip("no npm: the page is not checked"),
     }
-    let mut daemon = Daemon::start()?;
+    let daemon = Daemon::start()?;
     daemon.import(&paths.rootfs_archive())?;
     let root = machine::ids()?.0 == 0;
     let home = daemon.scratch().join("user");
