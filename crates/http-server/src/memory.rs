@@ -78,7 +78,8 @@ impl MemoryPermit {
 
 impl Drop for MemoryPermit {
     fn drop(&mut self) {
-        self.budget.count_returned(self.taken.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
+        self.budget
+            .count_returned(self.taken.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
     }
 }
 

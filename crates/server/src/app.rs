@@ -35,8 +35,7 @@ use crate::{
     registry::Registry,
     signature::{Operation, Signed},
     tokens::{Caller, KeyError},
-    transfer,
-    tunnel,
+    transfer, tunnel,
 };
 
 /// The port by which clients name the data plane in host names.

@@ -41,7 +41,9 @@ mod tests {
         assert!(parse::<Value>(zeros(MAX_VALUES - 1).as_bytes(), "body").is_ok());
         let refused = parse::<Value>(zeros(MAX_VALUES).as_bytes(), "body").unwrap_err();
         assert_eq!(refused.code.status(), 413);
-        assert!(parse_at_most::<Value>(zeros(MAX_VALUES).as_bytes(), "body", 2 * MAX_VALUES).is_ok());
+        assert!(
+            parse_at_most::<Value>(zeros(MAX_VALUES).as_bytes(), "body", 2 * MAX_VALUES).is_ok()
+        );
         // Not what is in a string.
         let text = json!([",[{:".repeat(MAX_VALUES)]).to_string();
         assert!(parse::<Value>(text.as_bytes(), "body").is_ok());

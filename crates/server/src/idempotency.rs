@@ -178,8 +178,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_being_answered_is_not_forgotten() {
         let all = Repeats::default();
-        let mut waiting: Vec<_> =
-            (0..MAX_EACH).map(|number| of(&all, "ann", &number.to_string(), "a").unwrap()).collect();
+        let mut waiting: Vec<_> = (0..MAX_EACH)
+            .map(|number| of(&all, "ann", &number.to_string(), "a").unwrap())
+            .collect();
         assert_eq!(of(&all, "ann", "more", "a").unwrap_err().code, Code::TooMany);
         assert!(of(&all, "ann", "0", "a").is_ok() && of(&all, "bob", "more", "a").is_ok());
         // One has its answer, and another has failed: the older one of them is forgotten.

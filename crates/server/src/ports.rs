@@ -59,10 +59,9 @@ pub(crate) async fn forward<S: RemoteSandbox>(
     let protocol = new_protocol(request.headers());
     // Before anything is sent inside: what is refused must not have begun.
     let tunnel = match &protocol {
-        Some(_) => Some((
-            (live.port_places.tunnel()?, take_place()?),
-            hyper::upgrade::on(&mut request),
-        )),
+        Some(_) => {
+            Some(((live.port_places.tunnel()?, take_place()?), hyper::upgrade::on(&mut request)))
+        }
         None => None,
     };
     prepare(live, port, &mut request, protocol)?;

@@ -299,12 +299,7 @@ impl<R: RemoteRuntime> Registry<R> {
     }
 
     /// What becomes of the record of an image that was not saved.
-    async fn after_failure(
-        &self,
-        live: &Live<R::Sandbox>,
-        name: &str,
-        reserved: Reserved,
-    ) -> Then {
+    async fn after_failure(&self, live: &Live<R::Sandbox>, name: &str, reserved: Reserved) -> Then {
         // Nobody waited for the last step of saving, so there may be an image yet.
         let may_be_saved = live.end().has_come();
         match reserved {

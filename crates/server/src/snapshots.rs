@@ -272,7 +272,8 @@ mod tests {
                 false => Ok(()),
             }
         };
-        let save = |name: &str, most: u64| snapshots.reserve(snapshot(name, "alice"), at_most(most));
+        let save =
+            |name: &str, most: u64| snapshots.reserve(snapshot(name, "alice"), at_most(most));
         assert_eq!(save("one", 9).unwrap(), Reserved::New);
         assert_eq!(save("two", 9).unwrap_err().message, "over quota");
         assert_eq!(snapshots.of("alice").len(), 1, "what was refused leaves no record");
@@ -303,15 +304,15 @@ mod tests {
         assert!(snapshots.may_use("bob", "kept"));
         assert_eq!(reserve(&snapshots, "kept", "alice").unwrap(), Reserved::New);
         assert!(!snapshots.may_use("bob", "kept") && !snapshots.may_use("bob", "kept:latest"));
-        assert_eq!(
-            reserve(&snapshots, "kept", "bob").unwrap_err().code,
-            Code::AlreadyExists
-        );
+        assert_eq!(reserve(&snapshots, "kept", "bob").unwrap_err().code, Code::AlreadyExists);
         assert_eq!(reserve(&snapshots, "kept", "alice").unwrap_err().code, Code::Conflict);
         // The server was killed meanwhile.
         let snapshots = open();
         assert!(snapshots.may_use("alice", "kept") && !snapshots.may_use("bob", "kept"));
-        assert_eq!(reserve(&snapshots, "kept", "alice").unwrap(), Reserved::Again(snapshot("kept", "alice")));
+        assert_eq!(
+            reserve(&snapshots, "kept", "alice").unwrap(),
+            Reserved::Again(snapshot("kept", "alice"))
+        );
         snapshots.settle("kept", Then::Keep).unwrap();
         assert!(snapshots.take("bob", "kept").unwrap().is_none());
         assert_eq!(snapshots.take("alice", "kept").unwrap().as_deref(), Some("kept"));

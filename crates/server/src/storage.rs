@@ -25,8 +25,9 @@ impl<R: RemoteRuntime> Registry<R> {
             bytes: MostBytes::new(move || {
                 let share = u64::try_from(tokens.share_of(total)).unwrap_or(u64::MAX);
                 match caller.account().quotas().storage {
-                    Some(most) => share
-                        .min(most.bytes().saturating_sub(snapshots.bytes_of(&caller.name))),
+                    Some(most) => {
+                        share.min(most.bytes().saturating_sub(snapshots.bytes_of(&caller.name)))
+                    }
                     None => share,
                 }
             }),

@@ -149,7 +149,9 @@ impl Client<'_> {
         let (status, text) = self.exchange(head, &body)?;
         assert_eq!(status, 200, "{text}");
         let file: Value = serde_json::from_str(&text).unwrap();
-        self.acknowledged().files.push((file["id"].as_str().unwrap().to_owned(), content.to_owned()));
+        self.acknowledged()
+            .files
+            .push((file["id"].as_str().unwrap().to_owned(), content.to_owned()));
         Some(())
     }
 
@@ -299,7 +301,8 @@ fn random_moment_kills_of_a_server_lose_nothing_and_leave_nothing() {
     let Some(home) = Home::with_sandboxes() else { return };
     let (model, data) = (model(), home.file("data"));
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
-    let (acknowledged, mut finished, mut since) = (Mutex::new(Acknowledged::default()), Vec::new(), [0; 2]);
+    let (acknowledged, mut finished, mut since) =
+        (Mutex::new(Acknowledged::default()), Vec::new(), [0; 2]);
     let counts = || {
         let acknowledged = acknowledged.lock().unwrap();
         [acknowledged.kept.len(), acknowledged.snapshots.len()]
@@ -339,7 +342,10 @@ fn random_moment_kills_of_a_server_lose_nothing_and_leave_nothing() {
     let client = Client { address: &address, acknowledged: &acknowledged, answers: &answers };
     check(&client, &mut finished, since);
     let acknowledged = acknowledged.lock().unwrap();
-    assert!(!acknowledged.files.is_empty() && !acknowledged.episodes.is_empty(), "nothing was done");
+    assert!(
+        !acknowledged.files.is_empty() && !acknowledged.episodes.is_empty(),
+        "nothing was done"
+    );
     for path in &acknowledged.episodes {
         wait_for("the end", || (server.get(path)["state"] != "running").then_some(()));
         let info = server.get(path);
