@@ -1,15 +1,11 @@
 //! Real models and a real server for tests: GGUF files, downloaded by the product's own command, and the server of
 //! llama.cpp, from a Python wheel. Downloaded once into the cache directory.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::PathBuf, process::Command};
 
 use anyhow::{Context, Result};
 
-use crate::{machine, paths::Paths, run::run};
+use crate::{download, machine, paths::Paths, run::run};
 
 /// The models: name in the catalogue, file name.
 const DEFAULT: (&str, &str) = ("qwen2.5-coder-1.5b", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf");
@@ -35,11 +31,9 @@ pub(crate) fn server(paths: &Paths) -> PathBuf {
 
 /// Downloads the server, if it is missing.
 pub(crate) fn fetch_server(paths: &Paths) -> Result<()> {
-    let server = server(paths);
-    match server.exists() {
-        true => Ok(()),
-        false => install(&server),
-    }
+    download::once(&server(paths), |to| {
+        run(pip()?.args(["install", "--quiet", "--no-deps", "--target"]).arg(to).arg(SERVER))
+    })
 }
 
 /// Whether a model is missing.
@@ -68,12 +62,6 @@ fn home(paths: &Paths) -> PathBuf {
 
 fn file(paths: &Paths, (name, file): (&str, &str)) -> PathBuf {
     home(paths).join("models").join(name).join(file)
-}
-
-fn install(to: &Path) -> Result<()> {
-    let partial = to.with_extension("partial");
-    run(pip()?.args(["install", "--quiet", "--no-deps", "--target"]).arg(&partial).arg(SERVER))?;
-    fs::rename(&partial, to).context("moving the server's package into place")
 }
 
 /// pip of the system's Python, with which the tests run the server.

@@ -6,6 +6,7 @@
 mod attack;
 mod daemon;
 mod docs;
+mod download;
 mod frameworks;
 mod llama;
 mod machine;

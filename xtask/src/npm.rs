@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{machine, paths::Paths, run::run};
+use crate::{download, machine, paths::Paths, run::run};
 
 const E2B: &str = "e2b@2.51.0";
 /// Later versions need Node 22.
@@ -38,19 +38,15 @@ pub(crate) fn fetch(paths: &Paths) -> Result<()> {
     let packages =
         [(E2B, e2b(paths)), (MCP_CONFORMANCE, mcp_conformance(paths)), (PYRIGHT, pyright(paths))];
     for (package, to) in packages {
-        if !to.exists() {
-            install(&npm, package, &to)?;
-        }
+        download::once(&to, |to| install(&npm, package, to))?;
     }
     Ok(())
 }
 
 fn install(npm: &Path, package: &str, to: &Path) -> Result<()> {
-    let partial = to.with_extension("partial");
-    fs::create_dir_all(&partial).with_context(|| format!("creating {}", partial.display()))?;
+    fs::create_dir_all(to).with_context(|| format!("creating {}", to.display()))?;
     run(Command::new(npm)
         .args(["install", "--silent", "--no-audit", "--no-fund", "--no-save", "--prefix"])
-        .arg(&partial)
-        .arg(package))?;
-    fs::rename(&partial, to).with_context(|| format!("moving {package} into place"))
+        .arg(to)
+        .arg(package))
 }

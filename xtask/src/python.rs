@@ -1,11 +1,11 @@
 //! Python packages for tests: clients of OpenAI, E2B, MCP and OpenEnv, and Schemathesis for our servers, Math-Verify,
 //! Transformers and ATIF as references for our grader, our networks and our exports. Downloaded once into the cache directory.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::{llama, paths::Paths, run::run};
+use crate::{download, llama, paths::Paths, run::run};
 
 /// A package and what it needs but does not declare.
 type Package = (&'static str, &'static [&'static str]);
@@ -81,18 +81,11 @@ pub(crate) fn fetch_maturin(paths: &Paths) -> Result<()> {
 }
 
 fn download(paths: &Paths, package: Package) -> Result<()> {
-    let to = directory(paths, package);
-    if to.exists() {
-        return Ok(());
-    }
     let (name, others) = package;
-    let partial = to.with_extension("partial");
-    run(llama::pip()?
-        .args(["install", "--quiet", "--target"])
-        .arg(&partial)
-        .arg(name)
-        .args(others))?;
-    fs::rename(&partial, &to).with_context(|| format!("moving {name} into place"))
+    download::once(&directory(paths, package), |to| {
+        let mut pip = llama::pip()?;
+        run(pip.args(["install", "--quiet", "--target"]).arg(to).arg(name).args(others))
+    })
 }
 
 fn directory(paths: &Paths, (name, _): Package) -> PathBuf {

@@ -9,7 +9,12 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{machine, paths::Paths, run::run};
+use crate::{
+    download::{beside, once, remove},
+    machine,
+    paths::Paths,
+    run::run,
+};
 
 /// Packages the tests use, beyond the smallest Debian.
 const PACKAGES: &str = "ca-certificates,curl,iproute2,procps,python3";
@@ -39,13 +44,12 @@ pub(crate) fn build(paths: &Paths) -> Result<()> {
     }
     let dir = paths.rootfs_dir();
     if !built_by(&dir, &recipe) {
-        let partial = beside(&dir, ".partial");
-        remove(&partial)?;
         remove(&dir)?;
-        fs::create_dir(&partial).with_context(|| format!("creating {}", partial.display()))?;
-        let system = fs::File::open(&archive).context("opening the root file system")?;
-        run(Command::new("tar").args(UNPACK).arg(&partial).stdin(system))?;
-        fs::rename(&partial, &dir).context("moving the unpacked root file system into place")?;
+        once(&dir, |to| {
+            fs::create_dir(to).with_context(|| format!("creating {}", to.display()))?;
+            let system = fs::File::open(&archive).context("opening the root file system")?;
+            run(Command::new("tar").args(UNPACK).arg(to).stdin(system))
+        })?;
         note(&dir, &recipe)?;
     }
     Ok(())
@@ -63,19 +67,4 @@ fn note(what: &Path, recipe: &str) -> Result<()> {
 /// The file beside an archive or directory that holds its recipe.
 fn stamp(what: &Path) -> PathBuf {
     beside(what, ".recipe")
-}
-
-fn beside(what: &Path, suffix: &str) -> PathBuf {
-    let mut name = what.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-fn remove(dir: &Path) -> Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(e).with_context(|| format!("removing {}", dir.display()))
-        }
-        _ => Ok(()),
-    }
 }

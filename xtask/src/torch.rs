@@ -4,14 +4,13 @@
 use std::{
     env,
     ffi::OsString,
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context, Result};
 
-use crate::{llama, paths::Paths, run::run};
+use crate::{download, llama, paths::Paths, run::run};
 
 /// PyTorch, the two packages it does not start without, and headers of CUDA. The other dependencies of PyTorch are
 /// for GPUs only, and gigabytes.
@@ -28,17 +27,14 @@ pub(crate) fn fetch(paths: &Paths) -> Result<()> {
         return Ok(());
     }
     let to = directory(paths);
-    let partial = to.with_extension("partial");
-    for dir in [&partial, &to] {
-        if dir.exists() {
-            fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
-        }
-    }
-    run(llama::pip()?
-        .args(["install", "--quiet", "--no-deps", "--no-compile", "--target"])
-        .arg(&partial)
-        .args(PACKAGES))?;
-    fs::rename(&partial, &to).context("moving PyTorch into place")
+    // Of other versions.
+    download::remove(&to)?;
+    download::once(&to, |to| {
+        run(llama::pip()?
+            .args(["install", "--quiet", "--no-deps", "--no-compile", "--target"])
+            .arg(to)
+            .args(PACKAGES))
+    })
 }
 
 /// Sets the variables by which cargo finds libtorch, if there is one.
