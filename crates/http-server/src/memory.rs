@@ -18,7 +18,7 @@ pub struct MemoryBudget {
 }
 
 /// Granularity in bytes: a body may arrive byte by byte.
-const STEP: usize = 64 << 10;
+const STEP: usize = 4 << 10;
 
 impl MemoryBudget {
     /// This many bytes, at least 1 KiB.

@@ -12,7 +12,7 @@ use axum::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use environment::Environments;
-use http_server::{BodyLimits, Gate, KeyHash, MemoryBudget, MemoryPermit, same_secret};
+use http_server::{BodyError, BodyLimits, Gate, KeyHash, MemoryBudget, MemoryPermit, same_secret};
 use sandbox::{RemoteRuntime, Runtime};
 use serde::Deserialize;
 use tower_service::Service as _;
@@ -25,6 +25,7 @@ use crate::{
     filesystem,
     live::Live,
     mcp,
+    memory::SharedMemory,
     metrics::RouteClass,
     observe::{Facts, observe},
     operation,
@@ -44,8 +45,6 @@ const DATA_PORT: u16 = 49983;
 const SANDBOX_ID: &str = "e2b-sandbox-id";
 /// Most bytes of a JSON body.
 const MAX_BODY: usize = 8 << 20;
-/// Memory for all bodies together.
-const BODY_MEMORY: usize = 256 << 20;
 /// Most connections of OpenEnv's clients.
 const MAX_OPENENV: usize = 1024;
 /// Most terminals of the page.
@@ -69,7 +68,8 @@ pub(crate) struct Server<R: Runtime> {
     pub(crate) gate: Gate,
     /// Absent where there is no page.
     page: Option<Page>,
-    pub(crate) memory: MemoryBudget,
+    /// For bodies of requests.
+    memory: SharedMemory,
     pub(crate) audit: Option<Audit>,
 }
 
@@ -112,6 +112,7 @@ impl<R: RemoteRuntime> Server<R> {
         let page = options.page.take().map(|page| Page::new(page, secure));
         let episodes =
             episodes.map(|options| Arc::new(Episodes::new(Arc::clone(&runtime), options)));
+        let body_memory = options.body_memory;
         let registry = Arc::new(Registry::new(runtime, options)?);
         let start = |environments: EnvironmentOptions| {
             environments.start(registry.runtime(), registry.places())
@@ -127,9 +128,15 @@ impl<R: RemoteRuntime> Server<R> {
             mcp: mcp::Sessions::default(),
             gate: Gate::new(None, address, "/health"),
             page,
-            memory: MemoryBudget::new(BODY_MEMORY),
+            memory: SharedMemory::new(body_memory),
             audit,
         })
+    }
+
+    /// Forgets what is known of tokens that were taken away, and ends their sandboxes.
+    pub(crate) fn end_orphans(&self) {
+        self.memory.forget_gone(&self.registry.options.tokens);
+        self.registry.end_orphans();
     }
 }
 
@@ -154,6 +161,14 @@ impl<R: Runtime> Server<R> {
         Ok(())
     }
 
+    /// Memory for bodies of a caller, or of somebody who is not known yet.
+    pub(crate) fn body_memory(&self, caller: Option<&Caller>) -> MemoryBudget {
+        match caller {
+            Some(caller) => self.memory.of(caller, &self.registry.options.tokens),
+            None => self.memory.all().clone(),
+        }
+    }
+
     /// Limits of a body of at most so many bytes.
     pub(crate) fn body_limits(&self, max_bytes: usize) -> BodyLimits {
         BodyLimits { max_bytes, timeout: self.registry.options.body_timeout }
@@ -173,7 +188,17 @@ impl<R: Runtime> Server<R> {
         max_bytes: usize,
         request: Request<Body>,
     ) -> Result<(Vec<u8>, MemoryPermit), ApiError> {
-        Ok(http_server::receive(request, self.body_limits(max_bytes), &self.memory).await?)
+        Ok(self.body(max_bytes, request).await?)
+    }
+
+    /// The same, for routes with errors of their own.
+    pub(crate) async fn body(
+        &self,
+        max_bytes: usize,
+        request: Request<Body>,
+    ) -> Result<(Vec<u8>, MemoryPermit), BodyError> {
+        let memory = self.body_memory(request.extensions().get());
+        http_server::receive(request, self.body_limits(max_bytes), &memory).await
     }
 
     /// The body of a request for a stream, whose type is not plain JSON.
@@ -209,8 +234,8 @@ pub(crate) fn app<R: RemoteRuntime>(server: Arc<Server<R>>) -> Router {
 
 async fn answer<R: RemoteRuntime>(
     server: &Arc<Server<R>>,
-    mut control: Router,
-    mut request: Request<Body>,
+    control: Router,
+    request: Request<Body>,
     facts: &Facts,
 ) -> Response<Body> {
     let target = Target::of(&request);
@@ -234,71 +259,87 @@ async fn answer<R: RemoteRuntime>(
         return refuse(request.uri().path(), ApiError::new(code, refusal.to_string()));
     }
     match target {
-        Ok(Target::Control) if matches!(request.uri().path(), "/health" | "/ready") => {
-            let path = request.uri().path();
-            match *request.method() {
-                Method::GET | Method::HEAD if path == "/ready" => operation::ready(server),
-                Method::GET | Method::HEAD => operation::health(),
-                ref other => wrong_method(other, path, "GET, HEAD"),
-            }
-        }
-        Ok(Target::Control) => {
-            if let Some(answer) = signed(server, request.uri()) {
-                return match answer {
-                    Ok(live) => {
-                        facts.concern(&live.id);
-                        unless_ended(&live, data(server, &live, request, facts)).await
-                    }
-                    Err(error) => error.into_response(),
-                };
-            }
-            let caller = match check_key(server, request.headers()) {
-                Ok(caller) => caller,
-                Err(error) => return refuse(request.uri().path(), error),
-            };
-            let _ = facts.token.set(Arc::clone(&caller.name));
-            if let Err(error) = server.take_place(&caller, facts) {
-                return refuse(request.uri().path(), error);
-            }
-            // After the check of the key.
-            if request.uri().path() == "/metrics" {
-                return match *request.method() {
-                    Method::GET | Method::HEAD => operation::metrics(server),
-                    ref other => wrong_method(other, "/metrics", "GET, HEAD"),
-                };
-            }
-            request.extensions_mut().insert(caller);
-            match control.call(request).await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            }
-        }
+        Ok(Target::Control) => control_plane(server, control, request, facts).await,
         Ok(Target::Sandbox { id, port }) => match server.registry.find(&id) {
             None => server.registry.gone(&id).into_response(),
-            Some(live) if port == DATA_PORT => {
-                facts.concern(&live.id);
-                unless_ended(&live, data(server, &live, request, facts)).await
-            }
             Some(live) => {
                 facts.concern(&live.id);
-                let _ = facts.class.set(RouteClass::Port);
-                if let Err(error) = server.take_place(&live.owner, facts) {
-                    return error.into_response();
-                }
-                let forwarding = async {
-                    let tokens = &server.registry.options.tokens;
-                    ports::remove_key(tokens, request.headers_mut());
-                    let tunnel = || {
-                        server.tunnels.take(&live.owner.name, tokens).ok_or_else(tunnel::too_many)
-                    };
-                    let answer = ports::forward(&live, port, request, tunnel).await;
-                    answer.unwrap_or_else(IntoResponse::into_response)
+                let answering = async {
+                    match port {
+                        DATA_PORT => data(server, &live, request, facts).await,
+                        port => program(server, &live, port, request, facts).await,
+                    }
                 };
-                unless_ended(&live, forwarding).await
+                unless_ended(&live, answering).await
             }
         },
         Err(error) => error.into_response(),
     }
+}
+
+/// A request that is about no sandbox by its address.
+async fn control_plane<R: RemoteRuntime>(
+    server: &Arc<Server<R>>,
+    mut control: Router,
+    mut request: Request<Body>,
+    facts: &Facts,
+) -> Response<Body> {
+    let path = request.uri().path();
+    if matches!(path, "/health" | "/ready") {
+        return match *request.method() {
+            Method::GET | Method::HEAD if path == "/ready" => operation::ready(server),
+            Method::GET | Method::HEAD => operation::health(),
+            ref other => wrong_method(other, path, "GET, HEAD"),
+        };
+    }
+    if let Some(answer) = signed(server, request.uri()) {
+        return match answer {
+            Ok(live) => {
+                facts.concern(&live.id);
+                unless_ended(&live, data(server, &live, request, facts)).await
+            }
+            Err(error) => error.into_response(),
+        };
+    }
+    let caller = match check_key(server, request.headers()) {
+        Ok(caller) => caller,
+        Err(error) => return refuse(path, error),
+    };
+    let _ = facts.token.set(Arc::clone(&caller.name));
+    if let Err(error) = server.take_place(&caller, facts) {
+        return refuse(path, error);
+    }
+    // After the check of the key.
+    if path == "/metrics" {
+        return match *request.method() {
+            Method::GET | Method::HEAD => operation::metrics(server),
+            ref other => wrong_method(other, "/metrics", "GET, HEAD"),
+        };
+    }
+    request.extensions_mut().insert(caller);
+    match control.call(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+/// A request to a port of a sandbox's program.
+async fn program<R: RemoteRuntime>(
+    server: &Server<R>,
+    live: &Arc<Live<R::Sandbox>>,
+    port: u16,
+    mut request: Request<Body>,
+    facts: &Facts,
+) -> Response<Body> {
+    let _ = facts.class.set(RouteClass::Port);
+    if let Err(error) = server.take_place(&live.owner, facts) {
+        return error.into_response();
+    }
+    let tokens = &server.registry.options.tokens;
+    ports::remove_key(tokens, request.headers_mut());
+    let tunnel = || server.tunnels.take(&live.owner.name, tokens).ok_or_else(tunnel::too_many);
+    let answer = ports::forward(live, port, request, tunnel).await;
+    answer.unwrap_or_else(IntoResponse::into_response)
 }
 
 /// Refuses a method, and says which there are.
@@ -422,7 +463,7 @@ async fn unless_ended<S>(
 async fn data<R: RemoteRuntime>(
     server: &Arc<Server<R>>,
     live: &Arc<Live<R::Sandbox>>,
-    request: Request<Body>,
+    mut request: Request<Body>,
     facts: &Facts,
 ) -> Response<Body> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -451,6 +492,7 @@ async fn data<R: RemoteRuntime>(
     if let Err(error) = counted {
         return error.into_response();
     }
+    request.extensions_mut().insert(live.owner.clone());
     if let Err(error) = live.awake().await {
         return error.into_response();
     }

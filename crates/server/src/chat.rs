@@ -176,8 +176,7 @@ async fn complete<R: RemoteRuntime>(
         return gateway::chat(&chat, gateway, caller, request).await;
     }
     let named = request.headers().get(SANDBOX_HEADER).cloned();
-    let limits = chat.server.body_limits(MAX_BODY);
-    let (body, permit) = http_server::receive(request, limits, &chat.server.memory).await?;
+    let (body, permit) = chat.server.body(MAX_BODY, request).await?;
     // Parsing a long body takes time and must not block the runtime.
     let parsing = tokio::task::spawn_blocking(move || (request::parse(&body), permit));
     let (parsed, permit) = parsing

@@ -29,7 +29,6 @@ use crate::{
     observe::Made,
     openapi,
     refusal::refuse,
-    running::no_memory,
     snapshots::Snapshot,
     tokens::Caller,
 };
@@ -426,9 +425,8 @@ fn listing<R: RemoteRuntime>(
     count: usize,
 ) -> Answer {
     // The list is in memory twice, as values and as text.
-    let mut permit = server.registry.memory_of(caller).permit();
     let bytes = page.iter().map(|live| LISTED + size(&live.metadata)).sum::<usize>();
-    permit.grow(2 * bytes).ok_or_else(no_memory)?;
+    let permit = server.registry.keep(caller, 2 * bytes)?;
     let list: Vec<Value> = page.iter().map(|live| Value::Object(listed(&***live))).collect();
     let mut response = answer(&list, permit)?;
     if count > page.len()

@@ -31,6 +31,7 @@ mod input;
 mod live;
 mod mcp;
 mod mcp_openapi;
+mod memory;
 mod meter;
 mod metrics;
 mod network;

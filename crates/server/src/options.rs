@@ -32,6 +32,8 @@ pub struct ServeOptions {
     /// Memory for all that is kept for clients of all sandboxes: output, input and lists, in bytes. What does not fit is
     /// refused, or where it is output dropped or waited for.
     pub kept_memory: usize,
+    /// Memory for the bodies of requests that are received or processed, in bytes. What does not fit is refused.
+    pub body_memory: usize,
     /// Tasks that are served as environments.
     pub environments: Option<EnvironmentOptions>,
     /// The certificate. `None`: connections are not encrypted.
@@ -76,6 +78,7 @@ impl Default for ServeOptions {
             max_paused: Duration::from_secs(24 * 3600),
             kept_output: 4 << 20,
             kept_memory: 1 << 30,
+            body_memory: 256 << 20,
             environments: None,
             tls: None,
             episodes: None,

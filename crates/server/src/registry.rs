@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http_server::MemoryBudget;
+use http_server::{MemoryBudget, MemoryPermit};
 use sandbox::{ImageRef, Paused, RemoteRuntime, RemoteSandbox, Runtime, Sandbox, Spec};
 
 use crate::{
@@ -15,9 +15,11 @@ use crate::{
     error::{ApiError, Code},
     idempotency::Repeats,
     live::{LONGEST, Live, NewLive, Ports},
+    memory::SharedMemory,
     metrics::Metrics,
     operation::DataDirectory,
     quota::SandboxPermit,
+    running::no_memory,
     samples,
     sandbox_ids::{Issuer, SandboxIds},
     sandbox_log::Level,
@@ -29,10 +31,8 @@ use crate::{
 pub(crate) struct Registry<R: Runtime> {
     pub(crate) runtime: Arc<R>,
     pub(crate) options: ServeOptions,
-    /// For what is kept for clients of all sandboxes.
-    memory: MemoryBudget,
-    /// The parts of several callers in that.
-    memory_of: Mutex<HashMap<Arc<str>, MemoryBudget>>,
+    /// For what is kept for clients.
+    memory: SharedMemory,
     pub(crate) metrics: Arc<Metrics>,
     /// Requests for sandboxes that may be sent again.
     pub(crate) repeats: Repeats,
@@ -109,8 +109,7 @@ impl<R: RemoteRuntime> Registry<R> {
         let places = Arc::new(tokio::sync::Semaphore::new(places));
         Ok(Self {
             runtime,
-            memory: MemoryBudget::new(options.kept_memory),
-            memory_of: Mutex::default(),
+            memory: SharedMemory::new(options.kept_memory),
             options,
             metrics: Arc::default(),
             repeats: Repeats::default(),
@@ -125,14 +124,16 @@ impl<R: RemoteRuntime> Registry<R> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory for what is kept for a caller, who leaves some to others where there are any.
+    /// Memory for what is kept for a caller.
     pub(crate) fn memory_of(&self, caller: &Caller) -> MemoryBudget {
-        if !self.options.tokens.are_several() {
-            return self.memory.clone();
-        }
-        let mut parts = self.memory_of.lock().unwrap_or_else(PoisonError::into_inner);
-        let part = parts.entry(Arc::clone(&caller.name)).or_insert_with(|| self.memory.part());
-        part.clone()
+        self.memory.of(caller, &self.options.tokens)
+    }
+
+    /// A permit for so many bytes that are kept for a caller.
+    pub(crate) fn keep(&self, caller: &Caller, bytes: usize) -> Result<MemoryPermit, ApiError> {
+        let mut permit = self.memory_of(caller).permit();
+        permit.grow(bytes).ok_or_else(no_memory)?;
+        Ok(permit)
     }
 
     /// The sandbox of this id.
@@ -392,8 +393,7 @@ impl<R: RemoteRuntime> Registry<R> {
             }
         }
         self.repeats.retain(|owner| self.options.tokens.has(owner));
-        let mut parts = self.memory_of.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.retain(|owner, _| self.options.tokens.has(owner));
+        self.memory.forget_gone(&self.options.tokens);
     }
 
     /// How long a new sandbox lives.

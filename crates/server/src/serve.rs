@@ -74,7 +74,7 @@ async fn end_orphans<R: RemoteRuntime>(server: &Server<R>) -> Infallible {
     loop {
         match changes.changed().await {
             Ok(()) => {
-                registry.end_orphans();
+                server.end_orphans();
                 let is_orphan = |owner: &str| !registry.options.tokens.has(owner);
                 server.episodes.iter().for_each(|episodes| episodes.cancel_where(is_orphan));
                 if let Some(environments) = &server.environments {

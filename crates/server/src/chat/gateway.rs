@@ -299,8 +299,7 @@ async fn forward<R: RemoteRuntime>(
     caller: Caller,
     request: Request<Body>,
 ) -> Answer {
-    let limits = chat.server.body_limits(MAX_BODY);
-    let (body, permit) = http_server::receive(request, limits, &chat.server.memory).await?;
+    let (body, permit) = chat.server.body(MAX_BODY, request).await?;
     gateway.pass(to, caller, body, permit).await
 }
 

@@ -22,7 +22,6 @@ use crate::{
     answers::answer,
     bounded_json,
     error::{ApiError, Code},
-    running::no_memory,
 };
 
 /// Most bytes of the results of one request.
@@ -56,12 +55,11 @@ pub(super) async fn run<R: RemoteRuntime>(
     Extension(caller): By,
     request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
-    let mut memory = server.registry.memory_of(&caller).permit();
     let client = Client::new(&server, caller)?;
     let (bytes, received) = server.receive(request).await?;
     // For the operations, which may take long: their client's and not that of all bodies.
     let held = bytes.len() + VALUE * count_values(&bytes, MAX_VALUES);
-    memory.grow(held).ok_or_else(no_memory)?;
+    let memory = server.registry.keep(&client.caller, held)?;
     let Batch { operations } = bounded_json::parse_at_most(&bytes, "body", MAX_VALUES)?;
     drop((bytes, received));
     if operations.len() > MAX_OPERATIONS {

@@ -58,7 +58,7 @@ pub(super) async fn connect<R: RemoteRuntime>(
         let error = ApiError::new(crate::error::Code::TooMany, "too many connections");
         return Err(error.into());
     };
-    let memory = server.memory.clone();
+    let memory = server.body_memory(Some(&client.caller));
     let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
     Ok(upgrade.on_upgrade(async move |socket| {
         let name = Arc::clone(&client.caller.name);

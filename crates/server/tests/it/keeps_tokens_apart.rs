@@ -1,6 +1,7 @@
 //! Named tokens: each sees its own sandboxes only and uses no more than its quotas.
 
 use std::{
+    io::Write,
     net::TcpStream,
     sync::Arc,
     time::{Duration, Instant},
@@ -314,6 +315,46 @@ fn a_token_that_is_taken_away_loses_its_sandboxes() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(server.call(&bobs, "/process.Process/List", &json!({})).await.status(), 200);
+    });
+}
+
+/// A request with a body of 1 MiB, of which the last byte is missing.
+fn unfinished_body(server: &TestServer, key: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let length = 1 << 20;
+    let head = format!(
+        "POST /v2/sandboxes HTTP/1.1\r\nhost: {}\r\nx-api-key: {key}\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n",
+        server.address
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&vec![b' '; length - 1]).unwrap();
+    stream
+}
+
+#[test]
+fn bodies_of_one_token_leave_memory_to_those_of_others() {
+    let options = ServeOptions { body_memory: 4 << 20, ..options(Quotas::default()) };
+    with_server(options, async |server| {
+        let unfinished: Vec<_> = tokio::task::block_in_place(|| {
+            (0..8).map(|_| unfinished_body(server, ALICE)).collect()
+        });
+        let padded = format!("{{{}}}", " ".repeat(900 << 10));
+        let send = async |key| {
+            let request = ask(server, key, Method::POST, "/v2/sandboxes");
+            let request = request.header("content-type", "application/json").body(padded.clone());
+            request.send().await.unwrap().status()
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while send(ALICE).await != 429 {
+            assert!(Instant::now() < deadline, "her memory never ends");
+        }
+        assert_eq!(send(BOB).await, 400, "his body is received and lacks a template");
+        created(server, BOB).await;
+        drop(unfinished);
+        while send(ALICE).await != 400 {
+            assert!(Instant::now() < deadline, "what she held is never given back");
+        }
     });
 }
 
