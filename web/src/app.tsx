@@ -81,7 +81,7 @@ function Header({ place, info, onHelp }: { place: string; info: Info | null; onH
   return (
     <header class="top">
       <a class="skip-link" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to content</a>
-      <a class="brand" href="#/runs"><Icon name="terminal" size={18} />llm-in-sandbox</a>
+      <a class="brand" href="#/runs">llm-in-sandbox</a>
       <nav aria-label="Views">
         {item('runs', 'Runs')}
         {item('compare', 'Compare')}
@@ -148,7 +148,7 @@ function Login() {
   if (embedded) return null;
   return (
     <>
-      <header class="top"><span class="brand"><Icon name="terminal" size={18} />llm-in-sandbox</span><div class="tools"><ThemeSwitch /></div></header>
+      <header class="top"><span class="brand">llm-in-sandbox</span><div class="tools"><ThemeSwitch /></div></header>
       <main>
         <form class="state login" onSubmit={submit}>
           <h2><Icon name="key" /> This page needs a key</h2>

@@ -4,6 +4,7 @@ import { App } from './app';
 import { start } from './lib/api';
 import { embedded } from './lib/embedded';
 import './lib/theme';
+import '../../crates/plot/src/look.css';
 import './styles/base.css';
 import './styles/text.css';
 import './styles/views.css';
