@@ -6,8 +6,9 @@ use sha2::{Digest, Sha256};
 /// Colors and line widths of charts, for pages and for SVG files. Before each color that depends on light or dark
 /// stands a plain one, for programs without CSS variables.
 pub(crate) const CHART_STYLE: &str = include_str!("chart.css");
-/// The look of the page of `view` and `serve`, in fewer rules. A test compares the colors.
-const PAGE_STYLE: &str = include_str!("page.css");
+/// The look, which the page of `view` and `serve` imports too, and the frame of a document. The look comes after the
+/// charts' style, whose colors it sets again for both schemes.
+const PAGE_STYLE: &str = concat!(include_str!("look.css"), include_str!("page.css"));
 /// The bar at the top, as on that page.
 const BRAND: &str = "<div class=\"top\"><b class=\"brand\">llm-in-sandbox</b></div>\n";
 

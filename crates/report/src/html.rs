@@ -20,7 +20,7 @@ const TALL: usize = 30;
 pub fn html(report: &Report) -> String {
     let sections = sections(report);
     let mut header = format!(
-        "<a class=\"skip\" href=\"#summary\">Skip to the summary</a>\n\
+        "<a class=\"skip-link\" href=\"#summary\">Skip to the summary</a>\n\
          <header><h1>{}</h1>\n<p class=\"models\">{}</p></header>\n",
         title(report),
         names(report)

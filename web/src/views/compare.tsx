@@ -156,7 +156,7 @@ function ComparisonRow({ comparison: c, labels, range }: { comparison: Compariso
   return (
     <tr>
       <th scope="row"><Text>{labels[c.other.run] ?? ''}</Text> <span class="soft">{modes}</span></th>
-      <td>{c.task ? <Text>{c.task}</Text> : <i>average</i>}</td>
+      <td>{c.task ? <Text>{c.task}</Text> : <em>average</em>}</td>
       <td class="n">{percent(c.baseline_score)}</td>
       <td class="n">{percent(c.other_score)}</td>
       <td class={`n ${sure && d ? (d.difference > 0 ? 'good' : 'bad') : ''}`}><b>{points(d?.difference)}{d ? ' pp' : ''}</b></td>

@@ -1,4 +1,4 @@
-//! Reports and the page have one look: their colors are the same.
+//! Reports and the page have one look: both use one style sheet, and charts have its colors.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use crate::texts;
 
 type Colors = BTreeMap<String, (String, String)>;
 
-/// The colors of the page: `--name: light-dark(LIGHT, DARK);`.
-fn of_page(style: &str) -> Colors {
+/// The colors of the look: `--name: light-dark(LIGHT, DARK);`.
+fn of_look(style: &str) -> Colors {
     let declared = style.lines().filter_map(|line| {
         let (name, value) = line.trim().strip_prefix("--")?.split_once(": light-dark(")?;
         let (light, dark) = value.strip_suffix(");")?.split_once(", ")?;
@@ -16,8 +16,8 @@ fn of_page(style: &str) -> Colors {
     declared.collect()
 }
 
-/// The colors of reports: two rules for `:root`, the second for dark ones.
-fn of_reports(style: &str) -> Colors {
+/// The colors of charts, whose files stand alone: two rules for `:root`, the second for dark ones.
+fn of_charts(style: &str) -> Colors {
     let rule = |from: usize| {
         let text = style.match_indices(":root{").nth(from).map_or("", |(at, start)| {
             let rest = &style[at + start.len()..];
@@ -44,21 +44,27 @@ fn long(color: &str) -> String {
 }
 
 #[test]
-fn reports_have_the_colors_of_the_page() {
+fn reports_and_the_page_have_one_look() {
     let texts = texts();
     let text = |path: &str| &texts.iter().find(|(name, _)| name == path).unwrap().1;
-    let page = of_page(text("web/src/styles/base.css"));
-    let files = [
-        ("crates/plot/src/chart.css", 10),
-        ("crates/plot/src/page.css", 3),
-        ("crates/report/src/transcript/style.css", 5),
-    ];
-    for (file, least) in files {
-        let reports = of_reports(text(file));
-        let shared: Vec<_> = reports.iter().filter(|(name, _)| page.contains_key(*name)).collect();
-        assert!(shared.len() >= least, "{file}: {shared:?}");
-        for (name, colors) in shared {
-            assert_eq!(Some(colors), page.get(name), "{file}: --{name}");
-        }
+    let look = of_look(text("crates/plot/src/look.css"));
+    let page = text("web/src/main.tsx");
+    let own = page.find("import './styles/").unwrap();
+    let shared = page.find("import '../../crates/plot/src/look.css'").unwrap();
+    assert!(shared < own, "the page's own rules come after the look");
+    assert!(text("crates/plot/src/page.rs").contains("include_str!(\"look.css\")"));
+    let charts = of_charts(text("crates/plot/src/chart.css"));
+    assert!(charts.len() >= 10, "{charts:?}");
+    for (name, colors) in &charts {
+        assert_eq!(Some(colors), look.get(name), "--{name}");
+    }
+    let others = texts.iter().filter(|(name, _)| {
+        name.ends_with(".css") && !["look.css", "chart.css"].iter().any(|it| name.ends_with(it))
+    });
+    for (name, style) in others.filter(|(name, _)| !name.starts_with("web/dist/")) {
+        // Paper has no dark scheme.
+        let screen = style.split("@media print").next().unwrap_or_default();
+        let again = look.keys().find(|color| screen.contains(&format!("--{color}:")));
+        assert_eq!(again, None, "{name} sets a color of the look");
     }
 }

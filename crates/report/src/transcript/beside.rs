@@ -186,7 +186,7 @@ impl BesidePage {
             }
             self.not_shown(hidden.take(), row);
             let mark = match different {
-                Some(at) if at == row => "<p class=\"mark\">First different turn</p>",
+                Some(at) if at == row => "<p class=\"differs\">First different turn</p>",
                 _ => "",
             };
             let _ =
@@ -260,7 +260,11 @@ fn turn_of(
     gallery: &mut Gallery,
 ) {
     let facts = turn.steps.first().map(call_facts).unwrap_or_default();
-    let _ = writeln!(out, "<div class=\"side\"><h3>Turn {}<small>{facts}</small></h3>", row + 1);
+    let _ = writeln!(
+        out,
+        "<div class=\"side\"><h3 class=\"turn-head\"><span class=\"turn-number\">Turn {}</span><small>{facts}</small></h3>",
+        row + 1
+    );
     turn_body(out, turn, (&side.notices, &side.pictures), true, room, gallery);
     out.push_str("</div>");
 }
@@ -274,7 +278,7 @@ fn facts_of(out: &mut String, record: &EpisodeRecord) {
     let tokens = |number: u64| count(number as f64);
     let facts = [
         ("Score", facts::score(record.score)),
-        ("End", format!("<span class=\"chip {class}\">{}</span>", isolated(&end(record)))),
+        ("End", format!("<span class=\"badge badge-{class}\">{}</span>", isolated(&end(record)))),
         ("Turns", count(f64::from(record.turns))),
         ("Sampled tokens", tokens(record.response_tokens)),
         ("Tool output tokens", tokens(record.environment_tokens)),

@@ -20,49 +20,54 @@ pub(super) fn step(out: &mut String, number: usize, alone: bool, step: &Step, ro
     if function.is_empty() {
         if !step.observation.trim().is_empty() {
             out.push_str(
-                "<section class=\"call note\"><header><b>Message to the model</b></header>",
+                "<div class=\"reminder\"><span class=\"label\">Message to the model</span>",
             );
-            write(out, Look::Code, &step.observation, room);
-            out.push_str("</section>");
+            write(out, Look::Output, &step.observation, room);
+            out.push_str("</div>");
         }
         return;
     }
     let label = if alone { String::new() } else { format!("Step {number} · ") };
     let _ = write!(
         out,
-        "<section class=\"call\"{}><header><b>{label}{}</b><span>{}</span></header>",
+        "<section class=\"call{}\"{}><div class=\"call-head\"><span class=\"tool\">{label}{}</span>{}<span class=\"grow\"></span>{}</div>",
+        if exit_code(step).is_some_and(|code| code != 0) { " call-failed" } else { "" },
         if alone { String::new() } else { format!(" id=\"step-{number}\"") },
-        isolated(&title(function, &step.action.parameters)),
+        isolated(&excerpt(function, NAME)),
+        edited(function, &step.action.parameters),
         status(step),
     );
     arguments(out, function, &step.action.parameters, room);
     if !step.observation.trim().is_empty() {
-        out.push_str("<div class=\"out\">");
-        write(out, Look::Code, &step.observation, room);
-        out.push_str("</div>");
+        write(out, Look::Output, &step.observation, room);
     }
     out.push_str("</section>");
 }
 
+fn exit_code(step: &Step) -> Option<i64> {
+    step.metadata.get("exit_code").and_then(Value::as_i64)
+}
+
 /// The exit code and the duration.
 fn status(step: &Step) -> String {
-    let mut parts = Vec::new();
-    if let Some(code) = step.metadata.get("exit_code").and_then(Value::as_i64) {
-        let class = if code == 0 { "good" } else { "bad" };
-        parts.push(format!("<span class=\"chip {class}\">exit {code}</span>"));
+    let mut parts = String::new();
+    if let Some(code) = exit_code(step) {
+        let class = if code == 0 { "" } else { " badge-bad" };
+        let _ = write!(parts, "<span class=\"badge{class}\">exit {code}</span>");
     }
     if step.metadata.get(THEN_SUBMIT) == Some(&Value::Bool(true)) {
-        parts.push("then <b>submit</b>".to_owned());
+        parts.push_str("<span class=\"small\">then submit</span>");
     }
     let seconds = step.metadata.get("tool_time").and_then(Value::as_f64);
     if let Some(seconds) = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0) {
-        parts.push(time((seconds * 1000.0) as u64));
+        let time = time((seconds * 1000.0) as u64);
+        let _ = write!(parts, "<span class=\"soft small\">{time}</span>");
     }
-    parts.join(" ")
+    parts
 }
 
-/// The tool, and for an edit its path.
-fn title(function: &str, parameters: &Value) -> String {
+/// What an edit does, and its path.
+fn edited(function: &str, parameters: &Value) -> String {
     let given = |key: &str| parameters.get(key).and_then(Value::as_str);
     match (function, given("command"), given("path")) {
         ("str_replace_editor", Some(command), Some(path)) => {
@@ -81,9 +86,17 @@ fn title(function: &str, parameters: &Value) -> String {
                 },
                 _ => String::new(),
             };
-            format!("{} {}{more}", excerpt(command, 40), excerpt(path, NAME))
+            let (command, path) = (isolated(&excerpt(command, 40)), isolated(&excerpt(path, NAME)));
+            let more = if more.is_empty() {
+                more
+            } else {
+                format!("<span class=\"soft\">{}</span>", isolated(&more))
+            };
+            format!(
+                "<span class=\"call-path mono\"><span class=\"soft\">{command}</span> {path}{more}</span>"
+            )
         }
-        _ => excerpt(function, NAME),
+        _ => String::new(),
     }
 }
 
@@ -95,7 +108,9 @@ fn arguments(out: &mut String, function: &str, parameters: &Value, room: Room<'_
             write(out, Look::Code, given("file_text").unwrap_or_default(), room);
         }
         ("str_replace_editor", Some("insert")) => {
+            out.push_str("<div class=\"diff\">");
             write(out, Look::Added, &marked("+ ", given("new_str").unwrap_or_default()), room);
+            out.push_str("</div>");
         }
         ("str_replace_editor", Some("str_replace")) => {
             let new = given("new_str").unwrap_or_default();
@@ -124,10 +139,12 @@ fn diff(out: &mut String, old: &str, new: &str, room: Room<'_>) {
     let before = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
     let ends = old[before..].iter().rev().zip(new[before..].iter().rev());
     let after = ends.take_while(|(a, b)| a == b).count();
-    write(out, Look::Code, &marked_lines("  ", &old[..before]), room);
+    out.push_str("<div class=\"diff\">");
+    write(out, Look::Kept, &marked_lines("  ", &old[..before]), room);
     write(out, Look::Removed, &marked_lines("- ", &old[before..old.len() - after]), room);
     write(out, Look::Added, &marked_lines("+ ", &new[before..new.len() - after]), room);
-    write(out, Look::Code, &marked_lines("  ", &old[old.len() - after..]), room);
+    write(out, Look::Kept, &marked_lines("  ", &old[old.len() - after..]), room);
+    out.push_str("</div>");
 }
 
 fn marked(mark: &str, text: &str) -> String {
@@ -157,30 +174,42 @@ mod tests {
     #[test]
     fn commands_show_their_exit_code_and_duration() {
         let html = shown("execute_bash", json!({"command": "ls <x>\nfalse"}));
-        assert!(html.contains("<pre class=\"cmd\">ls &lt;x&gt;\nfalse</pre>"), "{html}");
-        assert!(html.contains("<span class=\"chip bad\">exit 1</span> 250 ms"), "{html}");
+        assert!(html.contains("prompted\"><pre>ls &lt;x&gt;\nfalse</pre>"), "{html}");
+        let status =
+            "<span class=\"badge badge-bad\">exit 1</span><span class=\"soft small\">250 ms</span>";
+        assert!(html.contains(status) && html.contains("<section class=\"call call-failed\">"));
     }
 
     #[test]
     fn edits_are_diffs() {
         let change = json!({"command": "str_replace", "path": "/a&b", "old_str": "1\n2\n3", "new_str": "1\n<4>\n3"});
         let html = shown("str_replace_editor", change);
-        assert!(html.contains("<b>str_replace /a&amp;b</b>"), "{html}");
-        let lines = "<pre>  1</pre><pre class=\"del\">- 2</pre><pre class=\"ins\">+ &lt;4&gt;</pre><pre>  3</pre>";
+        assert!(html.contains("<span class=\"soft\">str_replace</span> /a&amp;b</span>"), "{html}");
+        let lines = "<div class=\"diff\"><pre>  1</pre><pre class=\"diff-old\">- 2</pre><pre class=\"diff-new\">+ &lt;4&gt;</pre><pre>  3</pre></div>";
         assert!(html.contains(lines), "{html}");
         let create = json!({"command": "create", "path": "/x.py", "file_text": "a\nb\n"});
         let html = shown("str_replace_editor", create);
-        assert!(html.contains("<b>create /x.py (2 lines)</b>"), "{html}");
+        assert!(
+            html.contains("create</span> /x.py<span class=\"soft\"> (2 lines)</span>"),
+            "{html}"
+        );
         assert!(html.contains("<pre>a\nb</pre>"), "{html}");
         let view = json!({"command": "view", "path": "/x.py", "view_range": [1, "</b>"]});
         let html = shown("str_replace_editor", view);
-        assert!(html.contains("<b>view /x.py lines 1 to &quot;&lt;/b&gt;&quot;</b>"), "{html}");
+        assert!(
+            html.contains("/x.py<span class=\"soft\"> lines 1 to &quot;&lt;/b&gt;&quot;</span>"),
+            "{html}"
+        );
     }
 
     #[test]
     fn unknown_and_malformed_calls_are_shown_as_they_are() {
         let html = shown("<img>", json!({"a": ["</script>"]}));
-        assert!(html.contains("<b>&lt;img&gt;</b>") && html.contains("&lt;/script&gt;"), "{html}");
+        assert!(
+            html.contains("<span class=\"tool\">&lt;img&gt;</span>")
+                && html.contains("&lt;/script&gt;"),
+            "{html}"
+        );
         assert!(shown("execute_bash", json!("{\"comm")).contains("{&quot;comm"));
         assert!(shown("execute_bash", json!({"command": 7})).contains("&quot;command&quot;: 7"));
     }

@@ -15,23 +15,36 @@ const SHORT: (usize, usize) = (22, 2400);
 pub(super) enum Look {
     /// Prose of the model.
     Prose,
-    /// Program text and output.
+    /// Program text.
     Code,
-    /// Added and removed lines.
-    Added,
-    Removed,
+    /// What a tool returned.
+    Output,
     /// A command.
     Command,
+    /// Lines of a difference: in both texts, only in the new one, only in the old one. Around them is an element `diff`.
+    Kept,
+    Added,
+    Removed,
 }
 
 impl Look {
-    fn tags(self) -> (&'static str, &'static str) {
+    /// What is around the parts of a text.
+    fn frame(self) -> (&'static str, &'static str) {
         match self {
-            Self::Prose => ("<div class=\"t\">", "</div>"),
-            Self::Code => ("<pre>", "</pre>"),
-            Self::Added => ("<pre class=\"ins\">", "</pre>"),
-            Self::Removed => ("<pre class=\"del\">", "</pre>"),
-            Self::Command => ("<pre class=\"cmd\">", "</pre>"),
+            Self::Prose => ("<div class=\"block block-prose\">", "</div>"),
+            Self::Code => ("<div class=\"block block-code\">", "</div>"),
+            Self::Output => ("<div class=\"block block-output\">", "</div>"),
+            Self::Command => ("<div class=\"block block-code prompted\">", "</div>"),
+            Self::Kept | Self::Added | Self::Removed => ("", ""),
+        }
+    }
+
+    /// The start of a part.
+    fn tag(self) -> &'static str {
+        match self {
+            Self::Added => "<pre class=\"diff-new\">",
+            Self::Removed => "<pre class=\"diff-old\">",
+            _ => "<pre>",
         }
     }
 }
@@ -75,15 +88,22 @@ pub(super) fn write(out: &mut String, look: Look, text: &str, room: Room<'_>) {
     if text.is_empty() {
         return;
     }
+    let (start, end) = look.frame();
+    out.push_str(start);
+    parts(out, look, text, room);
+    out.push_str(end);
+}
+
+fn parts(out: &mut String, look: Look, text: &str, room: Room<'_>) {
     let Cut { head, omitted, tail } = cut(text, room.most);
     if omitted == 0 && head.len() <= SHORT.1 && head.lines().count() <= SHORT.0 {
-        return block(out, look, head);
+        return part(out, look, head);
     }
     let first = head_end(head, HEAD);
     let (visible, rest) = head.split_at(first);
     let last = if omitted == 0 { rest } else { tail };
     let (before, end) = last.split_at(tail_start(last, TAIL));
-    block(out, look, visible);
+    part(out, look, visible);
     let hidden = match omitted {
         0 => before.lines().count(),
         _ => rest.lines().count() + before.lines().count(),
@@ -95,12 +115,12 @@ pub(super) fn write(out: &mut String, look: Look, text: &str, room: Room<'_>) {
     };
     let _ = write!(out, "<details><summary>{summary}</summary>");
     if omitted > 0 {
-        block(out, look, rest);
+        part(out, look, rest);
         cut_note(out, omitted, room.source);
     }
-    block(out, look, before);
+    part(out, look, before);
     out.push_str("</details>");
-    block(out, look, end);
+    part(out, look, end);
 }
 
 fn cut_note(out: &mut String, omitted: usize, source: &str) {
@@ -112,19 +132,18 @@ fn cut_note(out: &mut String, omitted: usize, source: &str) {
     out.push_str("</p>");
 }
 
-fn block(out: &mut String, look: Look, text: &str) {
+fn part(out: &mut String, look: Look, text: &str) {
     let text = text.strip_suffix('\n').unwrap_or(text);
     if text.is_empty() {
         return;
     }
-    let (open, close) = look.tags();
-    out.push_str(open);
+    out.push_str(look.tag());
     // A line end right after the tag would not be shown.
     if text.starts_with('\n') {
         out.push('\n');
     }
     push(out, text);
-    out.push_str(close);
+    out.push_str("</pre>");
 }
 
 /// Cuts out the middle of a text that takes more than `most` bytes on the page.
@@ -177,7 +196,7 @@ mod tests {
 
     fn shown(text: &str) -> String {
         let mut out = String::new();
-        write(&mut out, Look::Code, text, ROOM);
+        write(&mut out, Look::Kept, text, ROOM);
         out
     }
 
@@ -186,6 +205,9 @@ mod tests {
         assert_eq!(shown("a\nb\n"), "<pre>a\nb</pre>");
         assert_eq!(shown("\n\na"), "<pre>\n\n\na</pre>");
         assert_eq!(shown(" \n"), "");
+        let mut out = String::new();
+        write(&mut out, Look::Output, "a", ROOM);
+        assert_eq!(out, "<div class=\"block block-output\"><pre>a</pre></div>");
     }
 
     #[test]

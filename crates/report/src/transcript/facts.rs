@@ -78,7 +78,7 @@ fn outcome(episode: &Episode<'_>) -> String {
         "" => "not ended",
         known => known,
     };
-    format!("<span class=\"chip {class}\">{}</span>", isolated(&excerpt(text, FACT)))
+    format!("<span class=\"badge badge-{class}\">{}</span>", isolated(&excerpt(text, FACT)))
 }
 
 pub(super) fn score(score: Option<f64>) -> String {
@@ -91,9 +91,12 @@ pub(super) fn score(score: Option<f64>) -> String {
             } else {
                 "bad"
             };
-            format!("<span class=\"chip {class}\">{}</span>", escaped(&format!("{score:.3}")))
+            format!(
+                "<span class=\"badge badge-{class}\">{}</span>",
+                escaped(&format!("{score:.3}"))
+            )
         }
-        None => "<span class=\"chip warn\">not graded</span>".to_owned(),
+        None => "<span class=\"badge badge-warn\">not graded</span>".to_owned(),
     }
 }
 
@@ -195,12 +198,12 @@ fn plain(value: &Value) -> String {
 }
 
 pub(super) fn part(out: &mut String, name: &str, text: &str, room: Room<'_>) {
-    let _ = write!(out, "<h3 class=\"label\">{}</h3><div class=\"box\">", isolated(name));
+    let _ = write!(out, "<h3 class=\"label\">{}</h3>", isolated(name));
     match text.trim().is_empty() {
-        true => out.push_str("<p class=\"cut\">empty</p>"),
+        true => out.push_str("<p class=\"soft small\">empty</p>"),
         false => write(out, Look::Code, text, room),
     }
-    out.push_str("</div>\n");
+    out.push('\n');
 }
 
 #[cfg(test)]

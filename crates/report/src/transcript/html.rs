@@ -35,7 +35,7 @@ pub fn page(episode: &Episode<'_>) -> String {
     let turns = turns(episode.trajectory);
     let title = title(episode);
     let mut header = format!(
-        "<a class=\"skip\" href=\"#steps\">Skip to the steps</a>\n<header><p class=\"kind\">{}</p><h1>{}</h1>\n\
+        "<a class=\"skip-link\" href=\"#steps\">Skip to the steps</a>\n<header><p class=\"kind\">{}</p><h1>{}</h1>\n\
          <p class=\"models\">{}</p></header>\n",
         if episode.attempt.is_some() { "Attempt" } else { "Episode" },
         isolated(&title),
@@ -128,11 +128,11 @@ pub(super) fn prompt(
         return;
     }
     let number = counted(messages.len(), "message");
-    let _ = write!(out, "<details class=\"prompt\"><summary>Prompt: {number}</summary>");
+    let _ = write!(out, "<details class=\"fold\"><summary>Prompt: {number}</summary>");
     let mut left = PROMPT_IMAGES;
     for message in messages.iter().take(MESSAGES) {
         let (role, text) = message_text(message);
-        let _ = write!(out, "<h3 class=\"label\">{role}</h3><div class=\"box\">");
+        let _ = write!(out, "<div class=\"prompt\"><h3 class=\"label\">{role}</h3>");
         write(out, Look::Code, &text, room);
         for data in images(message).take(left) {
             gallery.recorded(out, "the prompt", data);
@@ -233,7 +233,7 @@ fn write_turn(
     let step = if alone { format!(" id=\"step-{}\"", turn.first) } else { String::new() };
     let _ = writeln!(
         out,
-        "<article id=\"{anchor}\"><h3{step}><a href=\"#{anchor}\">{}</a><small>{}</small></h3>",
+        "<article class=\"turn\" id=\"{anchor}\"><h3 class=\"turn-head\"{step}><a class=\"turn-number\" href=\"#{anchor}\">{}</a><small>{}</small></h3>",
         turn.title(),
         call_facts(response)
     );
@@ -254,12 +254,12 @@ pub(super) fn turn_body(
     let is_here = |number: u32| Some(u64::from(number)) == turn.number;
     notices(out, all_notices.iter().filter(|notice| is_here(notice.turn)));
     if !response.reasoning_content.trim().is_empty() {
-        out.push_str("<div class=\"reasoning\"><p class=\"label\">Reasoning</p>");
+        out.push_str("<div class=\"thinking\"><span class=\"label\">Thinking</span>");
         write(out, Look::Prose, response.reasoning_content.trim(), room);
         out.push_str("</div>\n");
     }
     if !response.thought.trim().is_empty() {
-        out.push_str("<div class=\"says\">");
+        out.push_str("<div class=\"said\">");
         write(out, Look::Prose, response.thought.trim(), room);
         out.push_str("</div>\n");
     }
@@ -316,15 +316,12 @@ fn files(episode: &Episode<'_>, room: Room<'_>, gallery: &mut Gallery) -> String
         );
         match file.preview.as_deref().filter(|text| !text.trim().is_empty()) {
             Some(text) => {
-                let _ = write!(
-                    out,
-                    "<details class=\"file\"><summary>{head}</summary><div class=\"box\">"
-                );
+                let _ = write!(out, "<details class=\"file\"><summary>{head}</summary>");
                 write(&mut out, Look::Code, text, room);
                 if (text.len() as u64) < file.size {
                     out.push_str("<p class=\"cut\">The rest is not shown.</p>");
                 }
-                out.push_str("</div></details>\n");
+                out.push_str("</details>\n");
             }
             None => {
                 let _ = writeln!(out, "<p class=\"file\">{head}</p>");
@@ -347,13 +344,9 @@ fn settings(episode: &Episode<'_>, room: Room<'_>) -> String {
     for (key, name) in [("settings", "Settings"), ("protection", "Protection of the sandbox")] {
         let value = episode.trajectory.metadata.get(key).filter(|value| !value.is_null());
         if let Some(text) = value.and_then(|value| serde_json::to_string_pretty(value).ok()) {
-            let _ = write!(
-                out,
-                "<details class=\"prompt\"><summary>{}</summary><div class=\"box\">",
-                escaped(name)
-            );
+            let _ = write!(out, "<details class=\"fold\"><summary>{}</summary>", escaped(name));
             write(&mut out, Look::Code, &text, room);
-            out.push_str("</div></details>\n");
+            out.push_str("</details>\n");
         }
     }
     out

@@ -5,6 +5,7 @@ const nav = document.querySelector("nav");
 if (nav && folded.length > 1) {
   const button = document.createElement("button");
   button.type = "button";
+  button.className = "button";
   let open = false;
   const name = () => { button.textContent = open ? "Collapse all" : "Expand all"; };
   button.addEventListener("click", () => {

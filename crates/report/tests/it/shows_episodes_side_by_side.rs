@@ -69,7 +69,7 @@ fn turns_of_the_same_number_are_in_one_row() {
     check_page(&html);
     let rows: Vec<&str> = html.split("<div class=\"pair turn\"").skip(1).collect();
     assert_eq!(rows.len(), 3);
-    assert_eq!(rows[0].matches("<pre class=\"cmd\">ls</pre>").count(), 2);
+    assert_eq!(rows[0].matches("prompted\"><pre>ls</pre>").count(), 2);
     assert!(rows[0].contains("First different turn"), "before the second row");
     assert!(rows[1].contains("wc -l a") && rows[1].contains("cat a"));
     assert!(rows[2].contains("Ended after 2 turns.") && rows[2].contains("echo 3"));
