@@ -1,86 +1,50 @@
-//! The files of the page itself, as part of the program: compressed once, and cached by browsers for as long as they do not change.
+//! The files of the page itself, as part of the program: compressed when it is built, and cached by browsers for as long as they do
+//! not change.
 
-use std::{collections::HashMap, io::Write, sync::OnceLock};
+/// Name, content, the same compressed with gzip, and a tag that changes with the content.
+type File = (&'static str, &'static [u8], &'static [u8], &'static str);
 
-use flate2::{Compression, write::GzEncoder};
-use sha2::{Digest, Sha256};
-
-/// Names and contents, as they were built.
-const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/assets.rs"));
+/// Part of the addresses of all files but the first, and the files as the build script lists them.
+const BUILT: (&str, &[File]) = include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 
 /// What is shown where the page was not built.
-const MISSING: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>llm-in-sandbox</title>\
+const MISSING: &[u8] = b"<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>llm-in-sandbox</title>\
     <p>This program was built without its page. Its data is at <code>page/api/runs</code>.</p></html>";
 
 /// A file of the page.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Asset {
     pub(crate) media_type: &'static str,
-    pub(crate) plain: Vec<u8>,
-    /// Compressed with gzip.
-    pub(crate) compressed: Vec<u8>,
-    /// Changes with the content.
-    pub(crate) etag: String,
+    pub(crate) plain: &'static [u8],
+    /// Compressed with gzip; empty where it was not.
+    pub(crate) compressed: &'static [u8],
+    pub(crate) etag: &'static str,
 }
 
-/// All files of the page.
-#[derive(Debug)]
-pub(crate) struct Assets {
-    /// Part of the addresses of all files but the first.
-    pub(crate) hash: String,
-    pub(crate) index: Asset,
-    files: HashMap<&'static str, Asset>,
+/// The document.
+pub(crate) fn index() -> Asset {
+    let missing = Asset {
+        media_type: media_type("index.html"),
+        plain: MISSING,
+        compressed: b"",
+        etag: "\"missing\"",
+    };
+    find("index.html").unwrap_or(missing)
 }
 
-impl Assets {
-    /// The files, prepared once.
-    pub(crate) fn get() -> &'static Self {
-        static ASSETS: OnceLock<Assets> = OnceLock::new();
-        ASSETS.get_or_init(Self::prepare)
-    }
-
-    fn prepare() -> Self {
-        let mut all = Sha256::new();
-        for (name, bytes) in FILES {
-            all.update(name.as_bytes());
-            all.update(Sha256::digest(bytes));
-        }
-        let hash = hex(&all.finalize()[..8]);
-        let index = text("index.html").unwrap_or(MISSING);
-        let index = index.replace("page/assets/", &format!("page/assets/{hash}/"));
-        let others = FILES.iter().filter(|(name, _)| *name != "index.html");
-        let files = others.map(|(name, bytes)| (*name, Asset::new(name, bytes.to_vec())));
-        Self { index: Asset::new("index.html", index.into_bytes()), files: files.collect(), hash }
-    }
-
-    pub(crate) fn file(&self, hash: &str, name: &str) -> Option<&Asset> {
-        self.files.get(name).filter(|_| hash == self.hash)
-    }
+/// A file that the document refers to.
+pub(crate) fn file(hash: &str, name: &str) -> Option<Asset> {
+    find(name).filter(|_| hash == BUILT.0 && name != "index.html")
 }
 
 /// A file of the page as text.
 pub(crate) fn text(name: &str) -> Option<&'static str> {
-    let found = FILES.iter().find(|(known, _)| *known == name);
-    found.and_then(|(_, bytes)| std::str::from_utf8(bytes).ok())
+    find(name).and_then(|asset| std::str::from_utf8(asset.plain).ok())
 }
 
-impl Asset {
-    fn new(name: &str, plain: Vec<u8>) -> Self {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-        let written = encoder.write_all(&plain).and_then(|()| encoder.finish());
-        let digest = Sha256::digest(&plain);
-        Self {
-            media_type: media_type(name),
-            // Never empty, so that an error falls back to the plain file.
-            compressed: written.unwrap_or_default(),
-            etag: format!("\"{}\"", hex(&digest[..12])),
-            plain,
-        }
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+fn find(name: &str) -> Option<Asset> {
+    let (name, plain, compressed, etag) = BUILT.1.iter().find(|(known, ..)| *known == name)?;
+    Some(Asset { media_type: media_type(name), plain, compressed, etag })
 }
 
 fn media_type(name: &str) -> &'static str {

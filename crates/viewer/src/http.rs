@@ -25,7 +25,7 @@ pub use self::access::{Access, app};
 use self::reply::{Refused, json_reply};
 use crate::{
     Library, PageOptions, Scope, ViewError,
-    assets::{Asset, Assets},
+    assets::{self, Asset},
 };
 
 /// The policy of the page: everything comes from this server, and no script or style is inline.
@@ -98,7 +98,7 @@ async fn unknown(Path(path): Path<String>) -> Refused {
 }
 
 async fn index(headers: HeaderMap) -> Response<Body> {
-    let mut response = of_asset(&Assets::get().index, &headers);
+    let mut response = of_asset(assets::index(), &headers);
     let answer = response.headers_mut();
     answer.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     answer.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -110,24 +110,22 @@ async fn asset(
     Path((hash, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response<Body>, Refused> {
-    let found = Assets::get().file(&hash, &name);
-    let asset = found.ok_or_else(|| ViewError::not_found("file of the page", &name))?;
+    let asset = assets::file(&hash, &name)
+        .ok_or_else(|| ViewError::not_found("file of the page", &name))?;
     let mut response = of_asset(asset, &headers);
     let forever = HeaderValue::from_static("public, max-age=31536000, immutable");
     response.headers_mut().insert(header::CACHE_CONTROL, forever);
     Ok(response)
 }
 
-fn of_asset(asset: &'static Asset, request: &HeaderMap) -> Response<Body> {
+fn of_asset(asset: Asset, request: &HeaderMap) -> Response<Body> {
     let text = |name| request.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.media_type));
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-    if let Ok(etag) = HeaderValue::from_str(&asset.etag) {
-        headers.insert(header::ETAG, etag);
-    }
-    if text(header::IF_NONE_MATCH).is_some_and(|known| known.contains(&asset.etag)) {
+    headers.insert(header::ETAG, HeaderValue::from_static(asset.etag));
+    if text(header::IF_NONE_MATCH).is_some_and(|known| known.contains(asset.etag)) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return response;
     }
@@ -135,9 +133,9 @@ fn of_asset(asset: &'static Asset, request: &HeaderMap) -> Response<Body> {
     let bytes: &'static [u8] = match gzip && !asset.compressed.is_empty() {
         true => {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            &asset.compressed
+            asset.compressed
         }
-        false => &asset.plain,
+        false => asset.plain,
     };
     *response.body_mut() = Body::from(bytes);
     response
