@@ -16,7 +16,12 @@ const parse = (hash: string): Route => {
 /** Where the reader is. */
 export const route = signal<Route>(parse(location.hash));
 
+/** The address that `route` is of. A link changes that of the window first. */
+const hash = () => (location.hash.startsWith('#token=') ? '' : location.hash);
+let parsed = hash();
+
 addEventListener('hashchange', () => {
+  parsed = hash();
   route.value = parse(location.hash);
 });
 
@@ -39,11 +44,14 @@ export function go(address: string): void {
 
 /** Changes options of this view without a new entry in the history: for filters while they are typed. */
 export function setQuery(patch: Query): void {
+  // The reader has followed a link: these options were of the view before.
+  if (hash() !== parsed) return;
   const query: Query = {};
   for (const key of new Set(route.value.query.keys())) query[key] = route.value.query.getAll(key);
   const address = link(route.value.path, { ...query, ...patch });
   if (address === location.hash) return;
   history.replaceState(history.state, '', address);
+  parsed = hash();
   route.value = parse(address);
 }
 

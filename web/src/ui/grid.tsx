@@ -40,13 +40,21 @@ export function GridTable<T>(props: Props<T>) {
     let timer = 0;
     const el = ref.current?.querySelector<HTMLElement>('.virtual');
     const save = () => {
+      if (timer) saveRow(handle.current?.first() ?? 0);
       clearTimeout(timer);
-      timer = window.setTimeout(() => saveRow(handle.current?.first() ?? 0), 200);
+      timer = 0;
     };
-    el?.addEventListener('scroll', save);
+    const soon = () => {
+      clearTimeout(timer);
+      timer = window.setTimeout(save, 200);
+    };
+    el?.addEventListener('scroll', soon);
+    // What is clicked or pressed may lead elsewhere.
+    for (const act of ['click', 'keydown'] as const) addEventListener(act, save, true);
     return () => {
       clearTimeout(timer);
-      el?.removeEventListener('scroll', save);
+      el?.removeEventListener('scroll', soon);
+      for (const act of ['click', 'keydown'] as const) removeEventListener(act, save, true);
     };
   }, []);
   const back = useRef(savedRow());

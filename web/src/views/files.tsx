@@ -5,10 +5,10 @@ import { useData } from '../lib/data';
 import { embedded, fileOf } from '../lib/embedded';
 import { bytes, count } from '../lib/format';
 import { languageOf } from '../lib/highlight';
-import { link, route } from '../lib/router';
+import { link, route, setQuery } from '../lib/router';
 import type { AllChanges, Attempt, FileEntry, Files, FileText } from '../lib/types';
 import { Icon } from '../ui/icons';
-import { Badge, Empty, Failed, Loading } from '../ui/parts';
+import { Badge, Choice, Empty, Failed, Loading } from '../ui/parts';
 import { Block, Text } from '../ui/text';
 
 type Props = { attempt: Attempt; base: string; here: string[] };
@@ -135,13 +135,20 @@ function PdfPreview({ source, file }: { source: string; file: FileEntry }) {
 }
 
 function HtmlPreview({ path, source, file }: { path: string; source: string; file: FileEntry }) {
-  const [text, setText] = useState(!!embedded);
+  const text = !!embedded || isText();
   return (
     <>
-      {!embedded && <div class="choice" role="group" aria-label="How to show it"><button type="button" aria-pressed={!text} onClick={() => setText(false)}>Page</button><button type="button" aria-pressed={text} onClick={() => setText(true)}>Source</button></div>}
+      {!embedded && <ShownAs text={text} names={['Page', 'Source']} />}
       {text ? <TextPreview path={path} file={file} /> : <iframe class="frame" sandbox="" src={source} title={`content of ${file.path}, without scripts`} referrerpolicy="no-referrer" />}
     </>
   );
+}
+
+/** Whether the address asks for the text of a file that can be shown in another way. */
+const isText = (): boolean => route.value.query.get('as') === 'text';
+
+function ShownAs({ text, names: [drawn, plain] }: { text: boolean; names: [string, string] }) {
+  return <Choice label="How to show it" value={text ? 'text' : ''} onChange={(as) => setQuery({ as })} options={[{ value: '', name: drawn }, { value: 'text', name: plain }]} />;
 }
 
 const PART = 262144;
@@ -149,7 +156,7 @@ const PART = 262144;
 function TextPreview({ path, file }: { path: string; file: FileEntry }) {
   const [parts, setParts] = useState<FileText[]>([]);
   const [error, setError] = useState<Error | null>(null);
-  const [raw, setRaw] = useState(false);
+  const raw = isText();
   const load = (from: number) => {
     Promise.resolve().then(() => get<FileText>(path, { text: 1, from, limit: PART })).then((part) => setParts((old) => (old.some((p) => p.from === part.from) ? old : [...old, part])), setError);
   };
@@ -161,7 +168,7 @@ function TextPreview({ path, file }: { path: string; file: FileEntry }) {
   return (
     <>
       {!last.utf8 && <p class="warn small">Not all of it is text: other bytes are shown as �.</p>}
-      {file.show === 'csv' && <div class="choice" role="group" aria-label="How to show it"><button type="button" aria-pressed={!raw} onClick={() => setRaw(false)}>Table</button><button type="button" aria-pressed={raw} onClick={() => setRaw(true)}>Text</button></div>}
+      {file.show === 'csv' && <ShownAs text={raw} names={['Table', 'Text']} />}
       {file.show === 'csv' && !raw ? <Csv text={text} tabs={file.path.endsWith('.tsv')} partly={last.end < last.size} /> : <Block text={text} kind="code" language={languageOf(file.path)} lines={200} open label={`content of ${file.path}`} />}
       {last.end < last.size && <button type="button" class="link" onClick={() => load(last.end)}>Load {bytes(Math.min(PART, last.size - last.end))} more of {bytes(last.size)}</button>}
     </>

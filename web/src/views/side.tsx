@@ -102,7 +102,7 @@ function SideHead({ side, loaded, first, against }: { side: Side; loaded: Loaded
       {first && <Badge>baseline</Badge>}
       {attempt && <span class="soft small">{counted(attempt.turns ?? 0, 'turn')} · {short((attempt.tokens?.input ?? 0) + (attempt.tokens?.output ?? 0))} tokens · {duration(attempt.wall_ms ?? attempt.model_ms)}</span>}
       {error && <span class="bad small" role="alert"><Text>{error.message}</Text> <button type="button" class="link" onClick={retry}>Try again</button></span>}
-      {attempt?.answer && <span class="mono small answer-line" title={attempt.answer}>answer: <Marked text={shortened(attempt.answer)} against={against} /></span>}
+      {attempt?.answer ? <span class="mono small answer-line" title={attempt.answer}>answer: <Marked text={shortened(attempt.answer)} against={against} /></span> : <span class="small answer-line">{attempt ? 'no answer' : 'Loading…'}</span>}
     </div>
   );
 }

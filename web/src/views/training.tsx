@@ -64,11 +64,15 @@ function useColors(ids: string[]): Map<string, number> {
 
 type Loaded = { run: RunRow; metrics: Metrics };
 
+/** Shares of the mean before in the mean of a step. */
+const SMOOTHING = [{ value: '0', name: 'Raw' }, { value: '0.6', name: 'Smooth' }, { value: '0.9', name: 'Smoother' }];
+
 /** Curves of runs, one chart for each metric; read again with each `version`, while runs go on. */
 export function CurvesPanel({ runs, version = 0, colors }: { runs: Pick<RunRow, 'id' | 'name'>[]; version?: number; colors?: Map<string, number> }) {
   const [loaded, setLoaded] = useState<Record<string, Metrics | Error>>({});
-  const [q, setQ] = useState('');
-  const [smooth, setSmooth] = useState('0');
+  const { query } = route.value;
+  const q = query.get('metric') ?? '';
+  const smooth = SMOOTHING.find(({ value }) => value === query.get('smooth'))?.value ?? '0';
   const ids = runs.map((r) => r.id).join(',');
   const read = useRef(new Map<string, number>());
   useEffect(() => {
@@ -94,8 +98,8 @@ export function CurvesPanel({ runs, version = 0, colors }: { runs: Pick<RunRow, 
   return (
     <>
       <div class="toolbar">
-        <Search value={q} onInput={setQ} label="Search metrics" />
-        <Choice label="Smoothing" value={smooth} onChange={setSmooth} options={[{ value: '0', name: 'Raw' }, { value: '0.6', name: 'Smooth' }, { value: '0.9', name: 'Smoother' }]} />
+        <Search value={q} onInput={(metric) => setQuery({ metric })} label="Search metrics" />
+        <Choice label="Smoothing" value={smooth} onChange={(value) => setQuery({ smooth: value === '0' ? null : value })} options={SMOOTHING} />
         <span class="soft small">Drag across a chart to zoom, double-click to see all.</span>
       </div>
       {empty && <Empty title={q ? 'No metric has this name' : 'No metrics are recorded yet'} />}
