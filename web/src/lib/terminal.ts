@@ -13,6 +13,8 @@ export function open(el: HTMLElement, url: URL, handlers: Handlers): { close: ()
     fontFamily: 'ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace', fontSize: 13, cursorBlink: true, scrollback: 10_000, allowProposedApi: false,
     // Programs choose colors for terminals that are dark, or light.
     minimumContrastRatio: 4.5,
+    // Links that a program prints lead nowhere: by default, a click asks and then opens them.
+    linkHandler: { activate: () => undefined },
     theme: themeOf(el),
   });
   const fit = new FitAddon();
