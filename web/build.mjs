@@ -1,5 +1,6 @@
 // Builds the page into `dist`: the application as modules, and the same as one script and one style sheet for the
-// single-file export. `node build.mjs --to DIR` builds elsewhere, so that a check can compare the two.
+// single-file export. `node build.mjs --to DIR` builds elsewhere, so that a check can compare the two. It fails where the bundle
+// is larger than it may be.
 import { build } from 'esbuild';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
@@ -46,10 +47,16 @@ await build({ ...common, entryPoints: { terminal: 'src/styles/terminal.css' }, o
 cpSync(join(here, 'src/index.html'), join(out, 'index.html'));
 cpSync(join(here, 'src/icon.svg'), join(out, 'icon.svg'));
 
-if (!process.argv.includes('--quiet')) {
-  const sizes = readdirSync(out).sort().map((name) => {
-    const bytes = readFileSync(join(out, name));
-    return { name, bytes: bytes.length, gzip: gzipSync(bytes, { level: 9 }).length, brotli: brotliCompressSync(bytes).length };
-  });
-  console.table(sizes);
+/** Bytes of what a browser may load, compressed, without the terminal and what only exports have. */
+const MOST = 250_000;
+const sizes = readdirSync(out).sort().map((name) => {
+  const bytes = readFileSync(join(out, name));
+  return { name, bytes: bytes.length, gzip: gzipSync(bytes, { level: 9 }).length, brotli: brotliCompressSync(bytes).length };
+});
+if (!process.argv.includes('--quiet')) console.table(sizes);
+const loaded = sizes.filter(({ name }) => !/^(chunk-terminal|terminal\.css|single\.)/.test(name)).reduce((sum, { gzip }) => sum + gzip, 0);
+console.log(`${loaded} bytes compressed without the terminal`);
+if (loaded > MOST) {
+  console.error(`the bundle has ${loaded} bytes compressed without the terminal, more than ${MOST}`);
+  process.exit(1);
 }

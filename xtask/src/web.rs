@@ -22,7 +22,7 @@ pub(crate) fn build(paths: &Paths) -> Result<()> {
     run(node(paths)?.args(["build.mjs"]))
 }
 
-/// Checks types, and that `web/dist` has exactly what a build gives.
+/// Checks types, that `web/dist` has exactly what a build gives, and, as every build does, that the bundle is not too large.
 pub(crate) fn check(paths: &Paths) -> Result<()> {
     install(paths)?;
     run(node(paths)?.args(["node_modules/typescript/bin/tsc", "--noEmit"]))?;
