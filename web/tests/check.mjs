@@ -23,6 +23,18 @@ export async function settle(page) {
   await page.waitForFunction(() => !document.querySelector('.loading, .ghost-turn'));
 }
 
+/** Fails unless the page draws and answers a key within two seconds. */
+export async function answersKeys(page) {
+  await settle(page);
+  const started = performance.now();
+  await page.keyboard.press('?');
+  await page.getByRole('dialog', { name: 'Keyboard' }).waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  const spent = Math.round(performance.now() - started);
+  check(spent < 2000, `the answer to a key took ${spent} ms`);
+}
+
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 /** Faults that axe-core calls serious or critical. */

@@ -262,7 +262,7 @@ export const faultTests = [
       await route.continue();
     });
     await open('#/runs/live/attempts/0');
-    await page.waitForFunction(() => document.querySelector('.outline-row') && !document.querySelector('.end.live'));
+    await page.locator('.outline-row', { hasText: 'submit' }).waitFor();
     await page.keyboard.press('G');
     await page.locator('.turn.current[aria-label="Turn 6"]').waitFor();
     equal(await page.locator('.outline-row').count(), 6, 'turns in the outline');

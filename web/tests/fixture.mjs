@@ -166,7 +166,9 @@ export function wrongTypes() {
 }
 
 export const HOSTILE_HTML = '<!doctype html><script>parent.pwned=9;fetch("page/api/runs").then(()=>parent.pwned=10)</script><body onload="top.pwned=11"><h1>A page of the model</h1><img src="http://127.0.0.1:1/beacon"><meta http-equiv="refresh" content="0;url=javascript:top.pwned=12">';
-export const LAUGHS = `<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;"><!ENTITY d "&c;&c;&c;&c;&c;&c;&c;&c;"><!ENTITY e "&d;&d;&d;&d;&d;&d;&d;&d;"><!ENTITY f "&e;&e;&e;&e;&e;&e;&e;&e;"><!ENTITY g "&f;&f;&f;&f;&f;&f;&f;&f;">]><svg xmlns="http://www.w3.org/2000/svg" width="200" height="80"><script>parent.pwned=13</script><text y="20">&g;&g;&g;</text></svg>`;
+const ENTITIES = [...'abcdefghi'].map((name, i) => `<!ENTITY ${name} "${i === 0 ? 'ha'.repeat(10) : `&${'abcdefghi'[i - 1]};`.repeat(10)}">`).join('');
+/** Ten to the ninth times two letters, once all entities are replaced. */
+export const LAUGHS = `<?xml version="1.0"?><!DOCTYPE svg [${ENTITIES}]><svg xmlns="http://www.w3.org/2000/svg" width="200" height="80"><script>parent.pwned=13</script><text y="20">&i;</text></svg>`;
 
 /** An event of a very long episode; made when it is asked for. */
 export function longEvent(n) {

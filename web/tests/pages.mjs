@@ -1,9 +1,9 @@
 // The tests with made-up records, as stories.
-import { accessible, check, contiguous, equal, overflows, see, settle } from './check.mjs';
+import { accessible, answersKeys, check, contiguous, equal, overflows, see, settle } from './check.mjs';
 import { exported } from './export.mjs';
 
 const EPISODE = '#/runs/math-qwen3-32b/attempts/math%2Csandbox%2Caime25-3%2C0';
-const VIEWS = ['#/runs', '#/runs/math-qwen3-32b', '#/runs/math-qwen3-32b?tab=summary', '#/runs/math-qwen3-32b?tab=settings', EPISODE, `${EPISODE}?tab=details`, '#/runs/20260301_101200/attempts/0?tab=files&file=output/totals.csv', '#/compare', '#/compare?runs=math-qwen3-4b,math-qwen3-32b', '#/side?e=math-qwen3-4b%2Fmath%252Csandbox%252Caime25-1%252C0&e=math-qwen3-32b%2Fmath%252Csandbox%252Caime25-1%252C0', '#/training', '#/runs/rl-documents', '#/runs/rl-documents?tab=groups', '#/runs/rl-documents?tab=attempts', '#/runs/resumed/attempts/0?turn=2&at=2', '#/runs/20260301_101200/attempts/0?tab=files&file=output/page.html', '#/try', '#/terminal', '#/runs/nope'];
+const VIEWS = ['#/runs', '#/runs/math-qwen3-32b', '#/runs/math-qwen3-32b?tab=summary', '#/runs/math-qwen3-32b?tab=settings', EPISODE, `${EPISODE}?tab=details`, '#/runs/20260301_101200/attempts/0?tab=files&file=output/totals.csv', '#/compare', '#/compare?runs=math-qwen3-4b,math-qwen3-32b', '#/side?e=math-qwen3-4b%2Fmath%252Csandbox%252Caime25-1%252C0&e=math-qwen3-32b%2Fmath%252Csandbox%252Caime25-1%252C0', '#/training', '#/runs/rl-documents', '#/runs/rl-documents?tab=groups', '#/runs/rl-documents?tab=attempts', '#/runs/resumed/attempts/0?turn=2&at=2', '#/runs/episodes', '#/training?metric=none', '#/runs/20260301_101200/attempts/0?tab=files&file=output/page.html', '#/try', '#/terminal', '#/runs/nope'];
 /** What the browser says where it stops a file of a model. */
 const FRAMED = ['sandboxed', 'Content Security Policy', 'Blocked script', 'ERR_', 'violates', 'Refused to refresh'];
 const NOT_FOUND = { expected: ['404'] };
@@ -29,6 +29,40 @@ const OPENED = [
   ['marked words', VIEWS.find((view) => view.startsWith('#/side')), (page) => page.locator('ins.word').first().waitFor()],
   ['runs that are chosen', '#/runs', (page) => page.getByLabel('Choose math-qwen3-4b to compare').check()],
   ['a terminal', '#/terminal?sandbox=i3k9x2m4', (page) => page.getByText('user@sandbox').first().waitFor()],
+  ['the end of a sandbox', '#/terminal?sandbox=i3k9x2m4', async (page) => {
+    await page.getByRole('button', { name: /^End sandbox/ }).first().click();
+    await page.getByRole('dialog', { name: 'End the sandbox?' }).waitFor();
+  }],
+  ['the form for a key', '#/runs', async (page) => {
+    await page.route('**/page/api/**', (route) => route.fulfill({ status: 401, json: { error: { code: 'unauthorized', message: 'a key is needed' } } }));
+    await page.reload();
+    await page.getByLabel('Key').fill('wrong');
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    await page.getByRole('alert').waitFor();
+  }],
+  ['a lost connection', '#/runs', async (page) => {
+    await page.route('**/page/api/changes*', (route) => route.abort());
+    await page.reload();
+    await page.getByText('connection lost').waitFor();
+  }],
+  ['a view that failed', '#/runs', async (page) => {
+    await page.route('**/page/api/runs*', (route) => route.fulfill({ status: 500, json: { error: { code: 'internal', message: 'the disk cannot be read' } } }));
+    await page.reload();
+    await page.getByText('Cannot show this').waitFor();
+  }],
+  ['turns that failed', EPISODE, async (page) => {
+    await page.route('**/events?*', (route) => route.fulfill({ status: 500, json: { error: { code: 'internal', message: 'the disk cannot be read' } } }));
+    await page.reload();
+    await page.getByText('the disk cannot be read').first().waitFor();
+  }],
+  ['a file without a server', '#/runs', async (page) => {
+    await page.goto(`file://${exported()}`);
+    await see(page, 'Let me look at the data first.');
+  }],
+  ['files without a server', '#/runs', async (page) => {
+    await page.goto(`file://${exported()}#/runs/20260301_101200/attempts/0?tab=files&file=output/umlauts.txt`);
+    await page.getByRole('button', { name: /^Load/ }).waitFor();
+  }],
 ];
 
 export const tests = [
@@ -73,6 +107,7 @@ export const tests = [
     await page.getByRole('link', { name: 'Training' }).focus();
     await page.keyboard.press('Enter');
     await page.waitForURL((url) => url.hash === '#/training');
+    await page.getByRole('heading', { name: 'Training', exact: true }).waitFor();
     await page.goBack();
     await page.waitForURL(/sort=name/);
     await see(page, 'hostile<img');
@@ -132,9 +167,12 @@ export const tests = [
     await see(page, /3,\d\d\d of 10,000/);
     await page.getByRole('button', { name: 'Turns' }).click();
     check(page.url().includes('sort=turns'), 'the order is in the address');
-    await page.locator('.virtual').evaluate((el) => { el.scrollTop = el.scrollHeight; });
-    await page.waitForFunction(() => Number([...document.querySelectorAll('.virtual-row')].at(-1)?.dataset.index) > 3000);
-    await page.waitForFunction(() => document.querySelectorAll('.pending').length === 0);
+    // Sorted rows are shown from the first one, so the list may be at the top again.
+    await page.waitForFunction(() => {
+      const list = document.querySelector('.virtual');
+      list.scrollTop = list.scrollHeight;
+      return Number([...document.querySelectorAll('.virtual-row')].at(-1)?.dataset.index) > 3000 && document.querySelectorAll('.pending').length === 0;
+    });
     check((await page.locator('.virtual-row').count()) < 80, 'few rows are drawn');
     await settle(page);
     const row = await page.locator('.virtual-row').first().getAttribute('data-index');
@@ -261,6 +299,9 @@ export const tests = [
     const file = (name) => `#/runs/20260301_101200/attempts/0?tab=files&file=${name}`;
     await open(file('output/totals.csv'));
     await page.getByRole('cell', { name: 'South, and islands' }).waitFor();
+    await page.getByRole('button', { name: 'Text', exact: true }).click();
+    await see(page, '"South, and islands"');
+    check(page.url().includes('as=text'), 'the choice is in the address');
     await open(file('output/chart.svg'));
     await page.locator('img.picture').waitFor();
     await open(file('output/report.md'));
@@ -272,6 +313,8 @@ export const tests = [
     equal(await frame.getAttribute('sandbox'), '', 'the frame is sandboxed');
     await settle(page);
     equal(await page.evaluate(() => globalThis.pwned), undefined, 'what the page did');
+    await open(`${file('output/page.html')}&as=text`);
+    await see(page, 'parent.pwned=9');
   }, { expected: FRAMED }],
   ['compare: who won where, and only disagreements', async ({ page, open }) => {
     await open('#/compare?runs=math-qwen3-4b,math-qwen3-32b,math-qwen3-4b-adapter');
@@ -311,8 +354,11 @@ export const tests = [
   ['training: without a chosen run there are no curves', async ({ page, open }) => {
     await open('#/training');
     await page.locator('.chart canvas').first().waitFor();
-    for (const chip of await page.locator('.chip[aria-pressed="true"]').all()) await chip.click({ delay: 1 });
-    while ((await page.locator('.chip[aria-pressed="true"]').count()) > 0) await page.locator('.chip[aria-pressed="true"]').first().click();
+    const chosen = page.locator('.chip[aria-pressed="true"]');
+    for (let left = await chosen.count(); left > 0; left--) {
+      await chosen.first().click();
+      await page.waitForFunction((n) => document.querySelectorAll('.chip[aria-pressed="true"]').length < n, left);
+    }
     await see(page, 'No run is chosen');
   }],
   ['training: curves of two runs, and groups', async ({ page, open }) => {
@@ -321,6 +367,10 @@ export const tests = [
     check((await page.locator('.chart canvas').count()) >= 9, 'charts');
     await page.getByRole('button', { name: 'Smoother' }).click();
     await page.getByLabel('Search metrics').fill('entropy');
+    await page.waitForFunction(() => document.querySelectorAll('.chart').length === 1);
+    check(page.url().includes('metric=entropy') && page.url().includes('smooth=0.9'), 'the search and the smoothing are in the address');
+    await page.reload();
+    await page.getByRole('button', { name: 'Smoother', pressed: true }).waitFor();
     await page.waitForFunction(() => document.querySelectorAll('.chart').length === 1);
     await open('#/runs/rl-documents?tab=groups&step=2&set=train');
     await see(page, 'mean 0');
@@ -356,7 +406,7 @@ export const tests = [
     await page.waitForURL(/runs\/episodes\/attempts\/ep_1/);
     check(asked.some((a) => a === 'POST /v1/episodes'), 'the episode was started');
   }],
-  ['terminal: typing, output, end', async ({ page, open }) => {
+  ['terminal: typing, output, a link, end', async ({ page, open, context }) => {
     await open('#/terminal?sandbox=i3k9x2m4');
     await page.locator('.xterm-rows').waitFor();
     await see(page, 'user@sandbox');
@@ -372,6 +422,17 @@ export const tests = [
     const light = (rgb) => rgb.match(/\d+/g).slice(0, 3).map((v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0.05);
     const [dark, bright] = (await color('on green')).map(light).sort((a, b) => a - b);
     check(bright / dark >= 4.5, `the contrast of black on green: ${bright / dark}`);
+    // A link that a program prints does nothing when it is clicked: no question, no window.
+    await page.keyboard.type('link\n');
+    const printed = page.locator('.xterm-rows > div', { hasText: 'a link of a program' });
+    await printed.waitFor();
+    const box = await printed.boundingBox();
+    await page.mouse.move(box.x + 40, box.y + box.height / 2, { steps: 5 });
+    await page.locator('.xterm-cursor-pointer, .xterm-rows .xterm-underline-1, .xterm-rows .xterm-underline-5').first().waitFor({ state: 'attached' });
+    await page.mouse.click(box.x + 40, box.y + box.height / 2);
+    await settle(page);
+    equal(context.pages().length, 1, 'windows after a click on a link');
+    await page.locator('.xterm-helper-textarea').focus();
     await page.keyboard.type('exit\n');
     await see(page, 'The shell ended with status 0.');
   }],
@@ -382,17 +443,17 @@ export const tests = [
     await see(page, '<script>window.pwned=1');
     await page.locator('.hidden-char', { hasText: 'RLO' }).first().waitFor();
     await page.locator('.turn').first().waitFor();
-    for (const button of await page.getByRole('button', { name: /Show all/ }).all()) await button.click().catch(() => undefined);
+    for (const button of await page.getByRole('button', { name: /Show all/ }).all()) await button.click({ timeout: 1000 }).catch(() => undefined);
     await page.keyboard.press('G');
     await page.getByRole('button', { name: /Load the whole text/ }).first().click();
     await settle(page);
     await open('#/runs/hostile/attempts/0?tab=details');
     await see(page, 'Protection');
     await open('#/runs/hostile/attempts/0?tab=files&file=output/laughs.svg');
-    await settle(page);
+    await answersKeys(page);
     await open('#/side?e=20260301_101200%2F0&e=hostile%2F0%2F<img src=x onerror="window.pwned=20">');
     await see(page, '<script>window.pwned=1');
-    for (const button of await page.getByRole('button', { name: /Show all/ }).all()) await button.click().catch(() => undefined);
+    for (const button of await page.getByRole('button', { name: /Show all/ }).all()) await button.click({ timeout: 1000 }).catch(() => undefined);
     await settle(page);
     equal(await page.evaluate(() => globalThis.pwned), undefined, 'what scripts did');
     equal(await page.evaluate(() => document.querySelectorAll('main script, main style, main iframe, main object, main embed, main [onerror], main [onload]').length), 0, 'elements that act');
@@ -435,11 +496,12 @@ export const tests = [
       await open(view);
       await settle(page);
       await act(page);
-      await settle(page);
+      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
       await accessible(page, name);
+      await page.unrouteAll({ behavior: 'ignoreErrors' });
     }
-    return `${VIEWS.length} views, ${OPENED.length} of them with something open`;
-  }, { ...options, expected: ['404', ...FRAMED] }]),
+    return `${VIEWS.length} views, and ${OPENED.length} with something open or failed`;
+  }, { ...options, expected: ['401', '404', '500', ...FRAMED] }]),
   ['nothing moves once it is shown', async ({ page, open }) => {
     await page.addInitScript(() => {
       globalThis.shifts = [];

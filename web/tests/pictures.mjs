@@ -30,7 +30,7 @@ function step(model, text, turn) {
   const answer = right ? row?.ground_truth : /^\d+$/.test(row?.ground_truth ?? '') ? String(Number(row.ground_truth) + 1) : 'unknown';
   const files = Object.keys(row?.input_files ?? {});
   const look = { text: files.length ? 'I look at the files first.' : 'I check the tools first.', call: call('execute_bash', { command: files.length ? `ls -l /testbed/input && head -n 5 /testbed/input/${files[0]}` : 'python3 --version' }) };
-  const write = { text: 'A small program is safer than counting by hand.', call: call('str_replace_editor', { command: 'create', path: '/testbed/solve.py', file_text: `"""${(row?.problem_statement ?? '').replaceAll('"', "'").slice(0, 70)}"""\nfrom pathlib import Path\n\n\ndef main() -> None:\n    result = ${JSON.stringify(answer)}\n    Path("/testbed/output/answer.txt").write_text(result + "\\n")\n    print("\\x1b[32mresult\\x1b[0m", result)\n\n\nmain()\n` }) };
+  const write = { text: 'A small program is safer than counting by hand.', call: call('str_replace_editor', { command: 'create', path: '/testbed/solve.py', file_text: `"""${(row?.problem_statement ?? '').replaceAll('"', "'").slice(0, 70)}"""\nfrom pathlib import Path\n\n\ndef main() -> None:\n    result = ${JSON.stringify(answer)}\n    Path("/testbed/output/answer.txt").write_text(result + "\\n")\n    Path("/testbed/output/method.md").write_text("Computed by solve.py.\\n")\n    print("\\x1b[32mresult\\x1b[0m", result)\n\n\nmain()\n` }) };
   const go = { call: call('execute_bash', { command: 'cd /testbed && python3 solve.py && cat output/answer.txt' }) };
   const check = { text: 'The result has to be checked once more.', call: call('execute_bash', { command: "cd /testbed && sed -i 's/main() -> None/main(path=\"output\") -> None/' solve.py && wc -c output/answer.txt" }) };
   const submit = { call: call('submit', {}) };
@@ -190,12 +190,13 @@ const PICTURES = {
 /** Those of the documentation, and of them those of a phone; the others are looked at. */
 const DOCUMENTED = ['runs', 'episode', 'compare', 'columns', 'training', 'files', 'try', 'terminal'];
 const OF_PHONES = ['runs', 'episode', 'compare'];
-const HEIGHTS = { training: 1030 };
+const HEIGHTS = { runs: 480, training: 1030 };
+const PHONE_HEIGHTS = { runs: 560 };
 const out = join(root, 'web/tests/out');
 mkdirSync(out, { recursive: true });
 const only = option('--only');
 for (const [name, act] of Object.entries(PICTURES).filter(([name]) => !only || name === only)) {
-  for (const [kind, options] of [['light', {}], ['dark', { colorScheme: 'dark' }], ['phone', { viewport: { width: 390, height: 844 } }]]) {
+  for (const [kind, options] of [['light', {}], ['dark', { colorScheme: 'dark' }], ['phone', { viewport: { width: 390, height: PHONE_HEIGHTS[name] ?? 844 } }]]) {
     const context = await browser.newContext({ viewport: { width: 1280, height: HEIGHTS[name] ?? 800 }, ...options });
     const page = await context.newPage();
     page.setDefaultTimeout(20_000);

@@ -1,8 +1,9 @@
 // Tests against the program itself: `view` on records in a temporary directory.
-import { accessible, check, equal, overflows, see, settle } from './check.mjs';
+import { accessible, answersKeys, check, equal, overflows, see, settle } from './check.mjs';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { begin, goOn, LONG, MANY } from './records.mjs';
+import { traced } from './trace.mjs';
 
 /** Signs in as a reader does who opens the printed address, and goes to a run by its name. */
 const enter = async ({ page, address }) => {
@@ -197,7 +198,7 @@ export const realTests = [
     const changed = page.locator('.turn[aria-label="Turn 1"]').getByRole('button', { name: /files? changed/ });
     await changed.click();
     await page.locator('.turn[aria-label="Turn 1"] .change').first().waitFor();
-    for (const button of await page.getByRole('button', { name: /Show all/ }).all()) await button.click().catch(() => undefined);
+    for (const button of await page.getByRole('button', { name: /Show all/ }).all()) await button.click({ timeout: 1000 }).catch(() => undefined);
     await page.keyboard.press('G');
     await page.getByRole('button', { name: /Load the whole text/ }).first().click();
     await settle(page);
@@ -214,11 +215,42 @@ export const realTests = [
     await page.frameLocator('iframe.frame').getByRole('heading', { name: 'A page of the model' }).waitFor();
     await settle(page);
     equal(asked.join(' '), '', 'requests of the frame');
+    // The same page as a document of its own, with the reader's session.
+    const own = new URL(await page.locator('iframe.frame').getAttribute('src'), page.url()).href;
+    const tab = await page.context().newPage();
+    const fromTab = [];
+    tab.on('request', (request) => request.url() !== own && fromTab.push(request.url()));
+    tab.on('requestfailed', (request) => request.failure()?.errorText === 'csp' && fromTab.splice(fromTab.indexOf(request.url()), 1));
+    await tab.goto(own);
+    await tab.getByRole('heading', { name: 'A page of the model' }).waitFor();
+    await tab.waitForTimeout(300);
+    equal(await tab.evaluate(() => [globalThis.pwned, globalThis.origin].join()), ',null', 'what the page did, and its origin');
+    equal(fromTab.join(' '), '', 'requests of the page');
+    await tab.close();
     await page.getByRole('link', { name: /laughs.svg/ }).click();
-    await settle(page);
+    await answersKeys(page);
     equal(await page.evaluate(() => globalThis.pwned), undefined, 'what scripts did');
     equal(await page.evaluate(() => document.querySelectorAll('main script, main style, main object, main embed, main [onerror], main [onload]').length), 0, 'elements that act');
   }, { expected: ['Content Security Policy', 'violates', 'ERR_', 'sandboxed', 'Blocked script', 'Refused to refresh'] }],
+  ['an exported hostile run does nothing', async ({ page, exportOf, requests }) => {
+    await page.goto(exportOf('hostile'));
+    await see(page, '<script>window.pwned=1');
+    for (const button of await page.getByRole('button', { name: /Show all|changed/ }).all()) await button.click({ timeout: 1000 }).catch(() => undefined);
+    await page.keyboard.press('G');
+    await page.locator('.turn[aria-label="Turn 2"]').waitFor();
+    for (const button of await page.getByRole('button', { name: /Show all/ }).all()) await button.click({ timeout: 1000 }).catch(() => undefined);
+    for (const tab of ['Files', 'Details']) {
+      await page.getByRole('link', { name: new RegExp(`^${tab}`) }).click();
+      await settle(page);
+    }
+    await see(page, 'Protection');
+    await page.getByRole('link', { name: 'Runs' }).first().click();
+    await page.getByRole('link', { name: 'hostile' }).first().waitFor();
+    equal(await page.evaluate(() => globalThis.pwned), undefined, 'what scripts did');
+    equal(await page.evaluate(() => document.scripts.length), 2, 'scripts: the data and the program');
+    equal(await page.evaluate(() => document.querySelectorAll('main script, main style, main iframe, main object, main embed, main [onerror], main [onload], a[href^="javascript"]').length), 0, 'elements that act');
+    equal(requests.filter((url) => !/^(file|data|blob):/.test(url)).join(' '), '', 'requests of the file');
+  }, { expected: ['Content Security Policy', 'violates'] }],
   ['trajectories of the reference: all three', async (context) => {
     const { page } = context;
     await enter(context);
@@ -326,6 +358,34 @@ export const realTests = [
     check((await page.locator('.virtual-row').count()) < 80, 'few rows are drawn');
     check(first < 20_000, `the first rows took ${first} ms`);
     return `first rows after ${first} ms; ${note}`;
+  }, { alone: true }],
+  [`a trace of ${LONG - 1} events: paint, scrolling, jumps`, async (context) => {
+    await enter(context);
+    const link = context.page.getByRole('link', { name: 'long', exact: true });
+    const { note, longest } = await traced(context, await link.getAttribute('href'), 'trace-300000', '.turn .call', async (tab, drawn) => {
+      await tab.locator('.turns').hover();
+      for (let i = 0; i < 300; i++) await tab.mouse.wheel(0, 240);
+      for (const share of [0.5, 0.99]) {
+        await tab.locator('.turns').evaluate((el, s) => { el.scrollTop = s * (el.scrollHeight - el.clientHeight); }, share);
+        await drawn(() => tab.waitForFunction((near) => Math.abs(Number(document.querySelector('.turns .virtual-row')?.dataset.index) - near) < 3000 && document.querySelector('.turns .turn .call') && !document.querySelector('.turns .ghost-turn'), (LONG >> 1) * share));
+      }
+    });
+    check(longest < 2000, `a task takes ${longest} ms`);
+    return note;
+  }, { alone: true }],
+  [`a trace of ${MANY} attempts: paint, scrolling, jumps`, async (context) => {
+    await enter(context);
+    const link = context.page.getByRole('link', { name: 'many', exact: true });
+    const { note, longest } = await traced(context, await link.getAttribute('href'), 'trace-10000', '.virtual-row a.cover', async (tab, drawn) => {
+      await tab.locator('.virtual').hover();
+      for (let i = 0; i < 300; i++) await tab.mouse.wheel(0, 240);
+      for (const share of [0.5, 0.99]) {
+        await tab.locator('.virtual').evaluate((el, s) => { el.scrollTop = s * (el.scrollHeight - el.clientHeight); }, share);
+        await drawn(() => tab.waitForFunction((near) => Math.abs(Number(document.querySelector('.virtual-row')?.dataset.index) - near) < 300 && document.querySelector('.virtual-row a.cover') && !document.querySelector('.pending'), MANY * share));
+      }
+    });
+    check(longest < 2000, `a task takes ${longest} ms`);
+    return note;
   }, { alone: true }],
   ['export: a run', async ({ page, exportOf }) => {
     await page.goto(exportOf('20260301_101200'));

@@ -40,7 +40,8 @@ export function shell(request, socket) {
           socket.write(frame(1, '{"exit": 0}'));
           return socket.end(frame(8, Buffer.from([3, 232])));
         } else {
-          say(line === 'colors' ? '\r\n\u001b[38;2;160;20;80mof its own\u001b[0m \u001b[30;42mon green\u001b[0m\r\n$ ' : `\r\nyou typed: ${line}\r\n$ `);
+          if (line === 'link') say('\r\n\u001b]8;;https://example.invalid/?stolen\u0007a link of a program\u001b]8;;\u0007\r\n$ ');
+          else say(line === 'colors' ? '\r\n\u001b[38;2;160;20;80mof its own\u001b[0m \u001b[30;42mon green\u001b[0m\r\n$ ' : `\r\nyou typed: ${line}\r\n$ `);
           line = '';
         }
       }
