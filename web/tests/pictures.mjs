@@ -162,7 +162,14 @@ const PICTURES = {
   },
   terminal: async (page) => {
     await enter(page, '#/terminal');
-    for (const end of await page.getByRole('button', { name: /^End sandbox/ }).all()) await end.click();
+    await page.getByRole('button', { name: 'New sandbox' }).waitFor();
+    await page.waitForFunction(() => document.querySelector('.sandbox-row, .state'));
+    const ends = page.getByRole('button', { name: /^End sandbox/ });
+    for (let left = await ends.count(); left > 0; left--) {
+      await ends.first().click();
+      await page.getByRole('button', { name: 'End it' }).click();
+      await page.waitForFunction((n) => document.querySelectorAll('.sandbox-row').length < n, left);
+    }
     await page.getByText('No sandbox is running').waitFor();
     await page.getByRole('button', { name: 'New sandbox' }).click();
     await page.locator('.xterm-helper-textarea').waitFor({ state: 'attached' });
@@ -190,7 +197,7 @@ const PICTURES = {
 /** Those of the documentation, and of them those of a phone; the others are looked at. */
 const DOCUMENTED = ['runs', 'episode', 'compare', 'columns', 'training', 'files', 'try', 'terminal'];
 const OF_PHONES = ['runs', 'episode', 'compare'];
-const HEIGHTS = { runs: 480, training: 1030 };
+const HEIGHTS = { runs: 480, training: 1030, try: 580 };
 const PHONE_HEIGHTS = { runs: 560 };
 const out = join(root, 'web/tests/out');
 mkdirSync(out, { recursive: true });

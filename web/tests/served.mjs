@@ -146,6 +146,7 @@ export const servedTests = [
     await page.getByRole('button', { name: 'Connect again' }).click();
     await page.waitForFunction(() => /[$#] *$/.test(document.querySelector('.xterm-rows')?.textContent?.replaceAll('\u00a0', ' ').trimEnd() ?? ''));
     await page.getByRole('button', { name: /^End sandbox/ }).click();
+    await page.getByRole('dialog', { name: 'End the sandbox?' }).getByRole('button', { name: 'End it' }).click();
     await see(page, 'No sandbox is running');
   }, { expected: ['401', 'WebSocket'] }],
   ['served: phone width, dark, accessibility', async (context) => {
