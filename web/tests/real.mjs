@@ -396,7 +396,7 @@ export const realTests = [
   }],
   ['export: what has one attempt opens', async ({ page, exportOf }) => {
     await page.goto(exportOf('math-single'));
-    await see(page, '1 attempts');
+    await see(page, '1 attempt');
     await page.locator('a.cover').first().click();
     await see(page, 'Let me look at the data first.');
     await page.goto(exportOf('one-sample.eval'));
@@ -410,7 +410,7 @@ export const realTests = [
     equal(await page.locator('.step-row').count(), 3, 'steps');
     await page.locator('.step-row').nth(1).click();
     await page.waitForURL(/step=2/);
-    equal(await page.locator('.group').count(), 2, 'groups of a step');
+    await page.waitForFunction(() => document.querySelectorAll('.group').length === 2);
     await page.locator('.member').first().click();
     await see(page, 'Let me look at the data first.');
     await page.getByRole('link', { name: 'Training', exact: true }).click();
