@@ -39,9 +39,25 @@ pub(super) fn step(out: &mut String, number: usize, alone: bool, step: &Step, ro
     );
     arguments(out, function, &step.action.parameters, room);
     if !step.observation.trim().is_empty() {
-        write(out, Look::Output, &step.observation, room);
+        match without_exit_code(step) {
+            rest if rest.trim().is_empty() => {
+                out.push_str("<p class=\"soft small\">no output</p>");
+            }
+            rest => write(out, Look::Output, rest, room),
+        }
     }
     out.push_str("</section>");
+}
+
+/// The result of a step without its exit code, which is shown beside the call.
+fn without_exit_code(step: &Step) -> &str {
+    let line = exit_code(step).map(|code| format!("[exit code {code}]"));
+    let rest = line.and_then(|line| step.observation.strip_prefix(line.as_str()));
+    match rest {
+        Some("") => "",
+        Some(rest) => rest.strip_prefix('\n').unwrap_or(&step.observation),
+        None => &step.observation,
+    }
 }
 
 fn exit_code(step: &Step) -> Option<i64> {
@@ -178,6 +194,19 @@ mod tests {
         let status =
             "<span class=\"badge badge-bad\">exit 1</span><span class=\"soft small\">250 ms</span>";
         assert!(html.contains(status) && html.contains("<section class=\"call call-failed\">"));
+    }
+
+    #[test]
+    fn the_exit_code_is_shown_once() {
+        let shown = |observation: &str| {
+            let metadata = json!({"exit_code": 1}).as_object().unwrap().clone();
+            let step = Step { observation: observation.into(), metadata, ..Step::default() };
+            without_exit_code(&step).to_owned()
+        };
+        assert_eq!(shown("[exit code 1]\n[stdout]\nx"), "[stdout]\nx");
+        assert_eq!(shown("[exit code 1]"), "");
+        assert_eq!(shown("[exit code 1] x"), "[exit code 1] x");
+        assert_eq!(shown("[exit code 2]\nx"), "[exit code 2]\nx");
     }
 
     #[test]
