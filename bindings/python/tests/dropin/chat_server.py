@@ -45,10 +45,10 @@ class _Server(ThreadingHTTPServer):
     def answer(self, body: dict[str, Any]) -> Any:
         with self.lock:
             self.requests.append(body)
-            if callable(self.script):
-                return self.script(body["messages"])
             number = len(self.requests) - 1
-            return self.script[number] if number < len(self.script) else 500
+        if callable(self.script):
+            return self.script(body["messages"])
+        return self.script[number] if number < len(self.script) else 500
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -6,14 +6,18 @@ import inspect
 import json
 import logging
 import pickle
+import signal
 import subprocess
 import sys
+import threading
+import time
 import typing
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cases
 import chat_server
 import llm_in_sandbox
 import pytest
@@ -272,6 +276,51 @@ def test_run_agent_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (results,) = (tmp_path / "out").iterdir()
     assert (results / "files" / "answer.txt").read_text() == "7\n"
     assert json.loads((results / "trajectory.json").read_text())["metadata"] == {"total_steps": 2}
+
+
+def test_a_benchmark_needs_a_worker(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="num_workers must be at least 1, not 0"):
+        llm_in_sandbox.benchmark.run_benchmark("math", {}, str(tmp_path), num_workers=0)  # type: ignore[attr-defined]
+
+
+def test_an_interrupt_ends_a_benchmark_of_several_workers(bench: Any, tmp_path: Path) -> None:
+    asked, released = threading.Semaphore(0), threading.Event()
+
+    def script(messages: list[dict[str, Any]]) -> Any:
+        asked.release()
+        released.wait(60)
+        return chat_server.call("execute_bash", {"command": "true"})
+
+    code = """
+import json, sys, time
+from llm_in_sandbox.benchmark.runner import run_benchmark
+try:
+    run_benchmark(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3], num_workers=2)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    # The episodes get their responses, and would go on.
+    time.sleep(3)
+"""
+    config = {"docker_image": "host", "llm_name": "openai/scripted", "max_steps": 4, "temperature": 0.5}
+    config |= {"max_token_limit": 65536, "max_tokens_per_call": 100}
+    with chat_server.start(script) as server:
+        words = [cases.task_folder(bench), json.dumps({**config, "llm_base_url": server.url}), str(tmp_path)]
+        process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True)
+        try:
+            for _ in range(2):
+                assert asked.acquire(timeout=60)
+            process.send_signal(signal.SIGINT)
+            assert process.stdout is not None
+            start = time.monotonic()
+            assert any(line == "interrupted\n" for line in process.stdout)
+            assert time.monotonic() - start < 20
+            released.set()
+            assert process.wait(30) == 0
+        finally:
+            released.set()
+            process.kill()
+            process.wait()
+        assert len(server.requests) == 2 and not (tmp_path / "results.json").exists()
 
 
 def test_nothing_is_imported_that_is_not_needed() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 CHECKOUT = os.environ.get("LLM_IN_SANDBOX_RL")
 pytestmark = [
-    pytest.mark.skipif(not CHECKOUT, reason="LLM_IN_SANDBOX_RL does not name a checkout of LLM-in-Sandbox-RL"),
+    pytest.mark.skipif(not CHECKOUT, reason="skip: LLM_IN_SANDBOX_RL is not set; set it to a checkout of LLM-in-Sandbox-RL (the directory with `rllm`)"),
     pytest.mark.filterwarnings("ignore"),
 ]
 

@@ -340,9 +340,11 @@ def run_benchmark(
     """Runs the problems `start_id` to `end_id` (excluded) of a task, `num_workers` at once, and scores them.
 
     `mode` is `"llm-in-sandbox"`, or `"llm"` for one request without a sandbox. Episodes run in threads; scores are
-    computed in the calling thread. After an interrupt, running episodes end after their current request. Writes `trajectory.json`, `results.json` and `logs/` below `output_dir`, and returns
-    the content of `results.json`.
+    computed in the calling thread. After an interrupt, running episodes end after their current request. Writes
+    `trajectory.json`, `results.json` and `logs/` below `output_dir`, and returns the content of `results.json`.
     """
+    if num_workers < 1:
+        raise ValueError(f"num_workers must be at least 1, not {num_workers}")
     task = load_task_config(task_name)
     _check_dependencies(task_name)
     problems = list(load_dataset_from_config(task))
