@@ -162,6 +162,16 @@ def _other_states() -> list[str]:
     return lines
 
 
+def ended(pid: int | str, timeout: float = 10) -> bool:
+    """Whether a process ends soon; one that nobody has waited for has ended."""
+    deadline = time.monotonic() + timeout
+    while os.path.exists(f"/proc/{pid}/exe"):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 def gone(sandbox_id: str, timeout: float = 10) -> bool:
     """Whether nothing of a run is left, soon."""
     deadline = time.monotonic() + timeout

@@ -6,13 +6,17 @@ import asyncio
 import importlib.util
 import json
 import pickle
+import tempfile
+import threading
+import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from conftest import missing
+from conftest import children, missing, spawners
 
 import llm_in_sandbox as lis
 from llm_in_sandbox import Agent, AsyncSandbox, Sandbox, Trajectory
@@ -219,6 +223,75 @@ def test_asyncio() -> None:
         Agent(answer).run("x")
 
 
+@pytest.mark.parametrize("blocks", [False, True])
+def test_cancelling_an_episode_leaves_nothing(blocks: bool) -> None:
+    released = threading.Event()
+
+    async def main() -> None:
+        loop, asked = asyncio.get_running_loop(), asyncio.Event()
+
+        def in_a_thread(messages: list[Message], tools: list[Message]) -> Message:
+            if messages[-1]["role"] == "user":
+                return call("execute_bash", command="sleep 1000 & echo started")
+            loop.call_soon_threadsafe(asked.set)
+            released.wait(120)
+            return call("submit")
+
+        async def awaited(messages: list[Message], tools: list[Message]) -> Message:
+            if messages[-1]["role"] == "user":
+                return call("execute_bash", command="sleep 1000 & echo started")
+            asked.set()
+            await asyncio.sleep(1000)
+            return call("submit")
+
+        task = asyncio.create_task(Agent(in_a_thread if blocks else awaited).arun("x", files={"a": b"b"}))
+        await asyncio.wait_for(asked.wait(), 60)
+        start = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.monotonic() - start < 20
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    def left() -> tuple[int, list[Path]]:
+        sandboxes = sum(len(children(spawner)) for spawner in spawners())
+        return sandboxes, sorted(Path(tempfile.gettempdir()).glob("llm-in-sandbox-work-*"))
+
+    with Sandbox():
+        before = left()
+        # Neither the loop nor the interpreter waits for the function.
+        asyncio.run(main())
+        deadline = time.monotonic() + 20
+        while left() != before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert left() == before
+    released.set()
+
+
+def test_functions_in_threads_have_the_callers_context() -> None:
+    seen: ContextVar[str] = ContextVar("seen")
+
+    def look() -> str:
+        """Looks."""
+        return seen.get()
+
+    async def main() -> Trajectory:
+        seen.set("context")
+        together = threading.Barrier(64)
+
+        def model(messages: list[Message], tools: list[Message]) -> Message:
+            if messages[-1]["role"] == "user":
+                # More than the threads of an event loop's pool.
+                together.wait(120)
+                return call("look")
+            return call("submit")
+
+        agent = Agent(model, tools=[look])
+        return (await asyncio.gather(*(agent.arun("x") for _ in range(64))))[0]
+
+    assert asyncio.run(main()).steps[0]["observation"].startswith("context\n")
+
+
 def test_trajectories(tmp_path: Path) -> None:
     trajectory = Agent(scripted(WRITE)).run("<b>x</b>", files={"a": "a"})
     same = pickle.loads(pickle.dumps(trajectory))
@@ -226,6 +299,10 @@ def test_trajectories(tmp_path: Path) -> None:
     trajectory.save(tmp_path / "events.jsonl")
     read = Trajectory.from_file(tmp_path / "events.jsonl")
     assert read.to_dict() == trajectory.to_dict() and read.outcome == "submitted"
+    text = "one\u2028two\u0085three"
+    Agent(scripted({"content": text})).run(text).save(tmp_path / "odd.jsonl")
+    odd = Trajectory.from_file(tmp_path / "odd.jsonl")
+    assert text in odd.messages[1]["content"] and odd.messages[2]["content"] == text
     (tmp_path / "bad").write_text("no\n")
     with pytest.raises(lis.UsageError):
         Trajectory.from_file(tmp_path / "bad")

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import Script, gone
+from conftest import Script, ended, gone
 
 from llm_in_sandbox import Sandbox
 
@@ -124,6 +124,23 @@ SITUATIONS = {
             raise SystemExit(0)
         lis.Agent(model).run("x", files={"a": b"b"}, sandbox=kept)
         """,
+    # The same in an event loop, where the model is called in a thread.
+    "async agent": """
+        async def main():
+            kept = await lis.AsyncSandbox.create()
+            asked = threading.Event()
+            def model(messages, tools):
+                asked.set()
+                time.sleep(1000)
+            task = asyncio.create_task(lis.Agent(model).arun("x", files={"a": b"b"}, sandbox=kept))
+            while not asked.is_set():
+                await asyncio.sleep(0.01)
+            ready(kept.id)
+            if END != "return":
+                end()
+                await asyncio.sleep(1000)
+        asyncio.run(main())
+        """,
     # A benchmark in another thread, whose model does not answer after the first command.
     "benchmark": """
         waits = threading.Event()
@@ -204,16 +221,6 @@ def left_in(directory: Path) -> list[str]:
     return [name for name in os.listdir(directory) if not name.startswith("pymp-")]
 
 
-def ended(pid: str) -> bool:
-    """Whether a process ends soon; one that nobody has waited for has ended."""
-    deadline = time.monotonic() + MOST
-    while os.path.exists(f"/proc/{pid}/exe"):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def run_once(situation: str, end: str, number: int, directory: Path) -> None:
     """One process from its start to the moment when nothing of it is left."""
     base = directory / f"{situation.replace(' ', '-')}-{end}-{number}"
@@ -239,12 +246,12 @@ def run_once(situation: str, end: str, number: int, directory: Path) -> None:
     assert code in expected, f"{what}: exit code {code}: {err}"
     assert "panicked" not in err and ("Fatal" not in err or end == "abort"), f"{what}: {err}"
     for name in names:
-        assert ended(name) if name.isdigit() else gone(name, MOST), f"{what}: something of {name} is left"
+        assert ended(name, MOST) if name.isdigit() else gone(name, MOST), f"{what}: something of {name} is left"
     with open("/proc/self/mountinfo") as mounts:
         left = [line for line in mounts if str(base) in line or any(name.rsplit("-", 1)[0] in line for name in names)]
     assert not left, f"{what}: {left}"
     # What a killed process cannot remove is removed by the next.
-    if situation == "benchmark" or (situation == "agent" and end not in ("return", "exception")):
+    if situation == "benchmark" or (situation.endswith("agent") and end not in ("return", "exception")):
         sweep = "from llm_in_sandbox._scratch import Scratch\nwith Scratch(): pass"
         assert Script(sweep, TMPDIR=str(temporary)).finish(MOST)[0] == 0
     assert left_in(temporary) == [], what

@@ -8,12 +8,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Literal, Union
 
 from . import _arguments, _native
 from ._arguments import Path
 from ._async_sandbox import AsyncSandbox
-from ._event_loop import finished
+from ._event_loop import finished, in_daemon_thread
 from ._handles import Unpicklable
 from ._messages import Json, function_reply, to_openai, tools_to_openai
 from ._model import Model, ModelSettings, settings
@@ -179,14 +180,15 @@ class Agent(Unpicklable):
         on_event: Listener | None = None,
         on_delta: Listener | None = None,
     ) -> Trajectory:
-        """The same for asyncio. Functions that are not coroutines are called in threads."""
+        """The same for asyncio. Functions that are not coroutine functions are called in daemon threads. Cancelling the task
+        ends the run; it does not wait for such a function."""
         own = await AsyncSandbox.create(**self.sandbox_options) if sandbox is None else None
         used = own if own is not None else sandbox
         if not isinstance(used, AsyncSandbox):
             raise TypeError(f"argument `sandbox`: expected AsyncSandbox, not {type(used).__name__}")
         try:
             with _Run(self, task, files, on_event, on_delta) as run:
-                request = await asyncio.to_thread(run.request)
+                request = await in_daemon_thread(run.request)
                 episode = _native.EpisodeHandle(used._handle, request)
                 try:
                     while run.handle(item := await finished(episode.next())):
@@ -383,16 +385,6 @@ class _Run:
 
 
 async def _in_thread(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """Calls a function in a thread, and awaits the result if it is awaitable: not every coroutine function looks like one.
-
-    A `StopIteration`, which no future can hold, becomes a `RuntimeError`.
-    """
-
-    def call() -> Any:
-        try:
-            return function(*arguments, **keywords)
-        except StopIteration as error:
-            raise RuntimeError("the function raised StopIteration") from error
-
-    value = await asyncio.to_thread(call)
+    """Calls a function in a thread, and awaits the result if it is awaitable: not every coroutine function looks like one."""
+    value = await in_daemon_thread(partial(function, *arguments, **keywords))
     return await value if inspect.isawaitable(value) else value

@@ -10,15 +10,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
+from contextvars import copy_context
 from dataclasses import dataclass
-from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from ._engine import find_program
+from ._event_loop import in_daemon_thread
 from ._function_server import FunctionServer
 from ._messages import Json
 from ._model import Model, ModelFunction, settings
@@ -172,40 +174,106 @@ async def abenchmark(
     options: Sequence[str] = (),
 ) -> BenchmarkResults:
     """The same for asyncio. A function may be a coroutine function, which is awaited in this event loop; others are called
-    in threads. Cancelling the task ends the run; what finished is stored."""
-    arguments, stop = locals(), threading.Event()
-    if callable(model):
-        arguments["model"] = _in_loop(model, asyncio.get_running_loop())
-    work = asyncio.ensure_future(asyncio.to_thread(_played, arguments, stop))
+    in threads. Cancelling the task cancels what is awaited there and ends the run; what finished is stored."""
+    # A copy: the local variables must not change with it.
+    arguments = dict(locals())
+    stop = threading.Event()
+    function = _InLoop(model) if callable(model) else None
+    if function is not None:
+        arguments["model"] = function
+    work = in_daemon_thread(lambda: _played(arguments, stop))
     try:
         return await asyncio.shield(work)
-    except asyncio.CancelledError:
+    finally:
         stop.set()
-        # The program ends first, and its files are removed.
-        await asyncio.wait([work])
-        work.exception()
-        raise
+        # After a cancellation the program ends first, and its files are removed.
+        await _ended([work, *(function.stop() if function is not None else ())])
 
 
-def _in_loop(function: ModelFunction, loop: asyncio.AbstractEventLoop) -> ModelFunction:
-    """The function, for other threads: what it returns is awaited in this loop."""
+class _InLoop:
+    """A function that threads call: what it returns is awaited in the event loop in which this was created."""
 
-    async def awaited(value: Any) -> Any:
-        return await value
+    def __init__(self, function: ModelFunction) -> None:
+        self.__name__: str = getattr(function, "__name__", type(function).__name__)
+        self._function = function
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        #: Set in the loop, where all tasks are created: no task starts afterwards.
+        self._stopped = False
 
-    @wraps(function)
-    def call(messages: list[Json], tools: list[Json]) -> Any:
-        value = function(messages, tools)
+    def __call__(self, messages: list[Json], tools: list[Json]) -> Any:
+        if self._stopped:
+            raise _Stopped
+        # A copy, because a context runs in one thread at a time.
+        value = self._context.copy().run(self._function, messages, tools)
         if not inspect.isawaitable(value):
             return value
-        return asyncio.run_coroutine_threadsafe(awaited(value), loop).result()
+        answer: Future[Any] = Future()
+        try:
+            self._loop.call_soon_threadsafe(self._start, value, answer, context=self._context)
+        except RuntimeError as error:
+            _discard(value)
+            raise _Stopped from error
+        return answer.result()
 
-    call.__name__ = getattr(function, "__name__", type(function).__name__)
-    return call
+    def _start(self, value: Awaitable[Any], answer: Future[Any]) -> None:
+        if self._stopped:
+            _discard(value)
+            answer.set_exception(_Stopped())
+            return
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                answer.cancel()
+            elif (error := task.exception()) is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(task.result())
+
+        task = self._loop.create_task(_awaited(value))
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+
+    def stop(self) -> list[asyncio.Task[Any]]:
+        """Cancels what is being awaited, and returns it. Later calls are refused."""
+        self._stopped = True
+        for task in self._tasks:
+            task.cancel()
+        return list(self._tasks)
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+async def _ended(futures: Sequence[asyncio.Future[Any]]) -> None:
+    """Waits for the end of all. A cancellation of this task does not end the waiting, and is raised after it."""
+    cancelled = False
+    while running := [future for future in futures if not future.done()]:
+        try:
+            await asyncio.wait(running)
+        except asyncio.CancelledError:
+            cancelled = True
+    for future in futures:
+        if not future.cancelled():
+            # Otherwise an exception that nobody asks for is logged.
+            future.exception()
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+def _discard(value: Awaitable[Any]) -> None:
+    if inspect.iscoroutine(value):
+        value.close()
 
 
 class _Stopped(Exception):
     """The caller does not wait for the run any more."""
+
+    def __str__(self) -> str:
+        return "the benchmark was stopped"
 
 
 def _played(given: Mapping[str, Any], stop: threading.Event | None) -> BenchmarkResults:

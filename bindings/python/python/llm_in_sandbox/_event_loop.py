@@ -1,15 +1,21 @@
-"""Waits for operations of the extension in an event loop."""
+"""Waits in an event loop: for operations of the extension, and for functions in threads."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import os
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from . import _native
 
-__all__ = ["finished"]
+__all__ = ["finished", "in_daemon_thread"]
+
+_Result = TypeVar("_Result")
 
 
 class _Bridge:
@@ -57,3 +63,42 @@ async def finished(operation: _native.Operation) -> Any:
     if bridge is None:
         bridge = _bridges[loop] = _Bridge(loop)
     return await bridge.finished(loop, operation)
+
+
+def in_daemon_thread(function: Callable[[], _Result]) -> asyncio.Future[_Result]:
+    """Calls a function in a thread of its own, with the caller's context variables; returns a future of this event loop.
+
+    Neither the end of the loop nor the exit of the interpreter waits for it, as they do for `asyncio.to_thread`. A
+    `StopIteration`, which no future can hold, becomes a `RuntimeError`.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_Result] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def call() -> None:
+        try:
+            value = context.run(function)
+        except StopIteration as error:
+            made = RuntimeError("the function raised StopIteration")
+            made.__cause__ = error
+            settle(fail, made)
+        except BaseException as error:
+            settle(fail, error)
+        else:
+            settle(succeed, value)
+
+    def settle(how: Callable[[Any], None], outcome: object) -> None:
+        # Nobody waits in a loop that is closed.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(how, outcome)
+
+    def succeed(value: _Result) -> None:
+        if not future.done():
+            future.set_result(value)
+
+    def fail(error: BaseException) -> None:
+        if not future.done():
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return future
