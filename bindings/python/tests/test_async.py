@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pickle
+import signal
 import time
 
 import pytest
+from conftest import spawners
 
 import llm_in_sandbox as lis
-from llm_in_sandbox import AsyncSandbox, SandboxPool
+from llm_in_sandbox import AsyncSandbox, AsyncSandboxPool, SandboxPool
 
 
 def test_all_methods(tmp_path: object) -> None:
@@ -98,6 +102,54 @@ def test_a_pool_for_asyncio() -> None:
         asyncio.run(main(pool))
 
 
-def test_the_constructor_points_to_create() -> None:
-    with pytest.raises(TypeError, match="create"):
-        AsyncSandbox()
+def test_a_pool_whose_methods_are_coroutines() -> None:
+    async def main() -> None:
+        async with await AsyncSandboxPool.create(2, memory="256M") as pool:
+            assert pool.size == 2 and not pool.closed
+            async with await pool.take() as sandbox:
+                assert (await sandbox.run("echo 1")).stdout == "1\n"
+            kept = await pool.take()
+            with pytest.raises(TypeError, match="belongs to this process"):
+                pickle.dumps(pool)
+        # It closes what was not taken.
+        assert pool.closed and (await kept.run("true")).ok
+        await kept.close()
+        with pytest.raises(lis.SandboxClosed):
+            await pool.take()
+        await pool.close()
+        for wrong, error in ((0, lis.UsageError), ("2", TypeError), (True, TypeError)):
+            with pytest.raises(error, match="size"):
+                await AsyncSandboxPool.create(wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="colour"):
+            await AsyncSandboxPool.create(1, colour="red")  # type: ignore[call-arg]
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_take_leaves_the_pool_usable() -> None:
+    async def main() -> None:
+        async with await AsyncSandboxPool.create(1) as pool:
+            kept = [await pool.take()]
+            stopped = spawners()
+            for spawner in stopped:
+                os.kill(spawner, signal.SIGSTOP)
+            try:
+                # Some may be ready; the next one is not.
+                with pytest.raises(asyncio.TimeoutError):
+                    while True:
+                        kept.append(await asyncio.wait_for(pool.take(), 1))
+            finally:
+                for spawner in stopped:
+                    os.kill(spawner, signal.SIGCONT)
+            kept.append(await asyncio.wait_for(pool.take(), 60))
+            for sandbox in kept:
+                assert (await sandbox.run("true")).ok
+                await sandbox.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [AsyncSandbox, AsyncSandboxPool])
+def test_the_constructor_points_to_create(kind: type[AsyncSandbox | AsyncSandboxPool]) -> None:
+    with pytest.raises(TypeError, match=f"await {kind.__name__}.create"):
+        kind()

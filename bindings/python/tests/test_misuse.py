@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -88,6 +91,48 @@ def test_an_exception_in_a_listener_ends_the_run(sandbox: Sandbox) -> None:
     assert sandbox.run("true").ok
     with pytest.raises(ZeroDivisionError):
         asyncio.run(Agent(looks_then_submits).arun("x", on_event=listener))
+
+
+def test_an_exception_in_a_listener_of_texts_ends_the_run(sandbox: Sandbox) -> None:
+    def listener(delta: dict[str, Any]) -> None:
+        raise ZeroDivisionError("in a listener")
+
+    with streaming("Hello.") as url:
+        heard: list[dict[str, Any]] = []
+        agent = Agent("m", base_url=url, max_turns=1)
+        agent.run("x", sandbox=sandbox, on_delta=heard.append)
+        assert "Hello." in "".join(delta.get("text", "") for delta in heard)
+        with pytest.raises(ZeroDivisionError, match="in a listener"):
+            agent.run("x", sandbox=sandbox, on_delta=listener)
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(agent.arun("x", on_delta=listener))
+    assert sandbox.run("true").ok
+
+
+@contextmanager
+def streaming(text: str) -> Iterator[str]:
+    """A server of OpenAI's chat completions that streams this text; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            for content in text:
+                choice = {"index": 0, "delta": {"content": content}, "finish_reason": None}
+                self.wfile.write(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n")
+            end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+            self.wfile.write(b"data: " + json.dumps(end).encode() + b"\n\ndata: [DONE]\n\n")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
@@ -175,6 +220,20 @@ def test_wrong_types_for_asyncio() -> None:
     asyncio.run(main())
     with pytest.raises(TypeError, match="colour"):
         SandboxPool(1, colour="red")  # type: ignore[call-arg]
+
+
+def test_wrong_types_for_agents() -> None:
+    for name in ("headers", "extra_body", "sandbox"):
+        for wrong in (3, "x", ["x"]):
+            with pytest.raises(TypeError, match=f"`{name}`: expected a mapping, not {type(wrong).__name__}"):
+                Agent("m", base_url="http://127.0.0.1:9/v1", **{name: wrong})  # type: ignore[arg-type]
+    for files in (3, [b"x"], b"x"):
+        with pytest.raises(TypeError, match="`files`"):
+            Agent(looks_then_submits).run("x", files=files)  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match="`files`"):
+            asyncio.run(Agent(looks_then_submits).arun("x", files=files))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="bytes or str"):
+        Agent(looks_then_submits).run("x", files={"a": 3})  # type: ignore[call-overload]
 
 
 def test_numbers_out_of_range(shared: Sandbox) -> None:

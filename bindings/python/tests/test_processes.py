@@ -165,6 +165,106 @@ def test_a_forked_process_starts_its_own(sandbox: Sandbox) -> None:
     assert sandbox.run("echo still").stdout == "still\n"
 
 
+def test_a_forked_process_cannot_use_its_parents_event_loop(script: Start) -> None:
+    run = script(
+        """
+        import asyncio, os, signal
+        import llm_in_sandbox as lis
+        loop = asyncio.new_event_loop()
+        sandbox = loop.run_until_complete(lis.AsyncSandbox.create())
+        pool = loop.run_until_complete(lis.AsyncSandboxPool.create(1))
+        loop.run_until_complete(sandbox.run("true"))
+        async def own():
+            async with await lis.AsyncSandbox.create() as made:
+                return (await made.run("echo own")).stdout
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            assert sandbox.closed and pool.closed
+            for use in (lambda: sandbox.run("true"), lambda: sandbox.shell("true"), pool.take):
+                for runs in (loop.run_until_complete, asyncio.run):
+                    async def used():
+                        return await use()
+                    try:
+                        runs(used())
+                    except lis.SandboxClosed as error:
+                        assert "forked" in str(error), error
+                    else:
+                        os._exit(1)
+            loop.run_until_complete(sandbox.close())
+            os._exit(0 if asyncio.run(own()) == "own\\n" else 2)
+        assert os.waitpid(child, 0)[1] == 0
+        print(loop.run_until_complete(sandbox.run("echo parent")).stdout.strip())
+        """
+    )
+    code, out, err = run.finish(60)
+    assert code == 0 and out == "parent\n", err
+
+
+def test_keyboard_interrupt_ends_the_wait_for_a_pool(script: Start) -> None:
+    run = script(
+        """
+        import os, signal
+        import llm_in_sandbox as lis
+        pool = lis.SandboxPool(1)
+        kept = [pool.take()]
+        tasks = os.listdir("/proc/self/task")
+        spawners = [int(pid) for task in tasks for pid in open(f"/proc/self/task/{task}/children").read().split()]
+        for pid in spawners:
+            os.kill(pid, signal.SIGSTOP)
+        print(kept[0].id, flush=True)
+        try:
+            while True:
+                kept.append(pool.take())
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        for pid in spawners:
+            os.kill(pid, signal.SIGCONT)
+        print(pool.take().run("echo alive").stdout.strip(), flush=True)
+        """
+    )
+    name = run.line()
+    time.sleep(1)
+    start = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    assert run.line() == "interrupted" and time.monotonic() - start < 20
+    assert run.line() == "alive"
+    assert run.finish()[0] == 0
+    assert gone(name)
+
+
+def test_keyboard_interrupt_ends_an_episode_whose_server_is_silent(script: Start) -> None:
+    run = script(
+        """
+        import socket, threading
+        import llm_in_sandbox as lis
+        server = socket.create_server(("127.0.0.1", 0))
+        connections = []
+        def accept():
+            while True:
+                connections.append(server.accept())
+                print("asked", flush=True)
+        threading.Thread(target=accept, daemon=True).start()
+        agent = lis.Agent("m", base_url=f"http://127.0.0.1:{server.getsockname()[1]}/v1")
+        with lis.Sandbox() as sandbox:
+            print(sandbox.id, flush=True)
+            try:
+                agent.run("x", files={"a": b"b"}, sandbox=sandbox)
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            print(sandbox.run("echo alive").stdout.strip(), flush=True)
+        """
+    )
+    name = run.line()
+    assert run.line() == "asked"
+    start = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    assert run.line() == "interrupted" and time.monotonic() - start < 20
+    assert run.line() == "alive"
+    assert run.finish()[0] == 0
+    assert gone(name)
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_multiprocessing(script: Start, method: str, tmp_path: object) -> None:
     path = f"{tmp_path}/program.py"

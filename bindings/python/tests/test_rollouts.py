@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import signal
+import tempfile
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import children, kill, kill_sandboxes, spawners
+from conftest import Script, children, kill, kill_sandboxes, spawners
 from token_server import END, LOGPROB, NAME, TokenServer, decoded, save_tokenizer
 
 import llm_in_sandbox as lis
@@ -124,6 +129,109 @@ def test_a_server_that_fails_gives_no_reward(run: Callable[..., list[list[Rollou
     assert solved[0].reward == 1.0
     assert (failed[0].reward, failed[0].end) == (None, "infrastructure")
     assert "the replica is gone" in str(failed[0].why)
+
+
+@pytest.mark.parametrize(
+    ("overlong", "reward", "mask"), [("zero", 0.0, 1), ("mask", 1.0, 0), ("keep", 1.0, 1)]
+)
+def test_episodes_that_reach_a_limit(
+    run: Callable[..., list[list[Rollout]]], overlong: str, reward: float, mask: int
+) -> None:
+    for own in (None, lambda row, answer: 1.0):
+        ((episode,),) = run(solve, ROWS[:1], max_turns=1, overlong=overlong, reward=own)
+        assert (episode.end, episode.reward, episode.raw_reward) == ("max_turns", reward, 1.0)
+        assert episode.masked == (overlong == "mask")
+        (segment,) = episode.segments
+        assert max(segment.mask) == mask and "What is 6 times" in decoded(segment.prompt_ids)
+        # What was sampled is known, masked or not.
+        assert decoded(segment.response_ids) == ANSWER and set(segment.response_logprobs) == {LOGPROB}
+        assert segment.prompt_length == len(segment.prompt_ids) > 0
+
+
+def test_asyncio_has_the_same_arguments() -> None:
+    assert list(inspect.signature(lis.arollout).parameters.values()) == list(inspect.signature(rollout).parameters.values())
+
+
+def test_an_exception_of_the_reward_is_the_callers(run: Callable[..., list[list[Rollout]]]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        run(solve, reward=lambda row, answer: 1 / 0)
+    with pytest.raises((TypeError, ValueError)):
+        run(solve, reward=lambda row, answer: "much")
+
+
+def test_lines_that_only_look_like_several(run: Callable[..., list[list[Rollout]]]) -> None:
+    text = "one\u2028two\u0085three\x0bfour"
+
+    def respond(prompt: str, seed: int) -> str:
+        return SUBMIT if turn_of(prompt) else f"{text}\n{ANSWER}"
+
+    rows = [{**ROWS[0], "problem_statement": f"What is 6 times 7? {text}"}]
+    ((episode,),) = run(respond, rows)
+    assert episode.reward == 1.0 and text in episode.trajectory.messages[2]["content"]
+    assert text in episode.trajectory.messages[1]["content"]
+
+
+def test_cancelling_leaves_nothing(tmp_path: Path) -> None:
+    silent = threading.Event()
+
+    async def main() -> None:
+        loop, asked = asyncio.get_running_loop(), asyncio.Event()
+
+        def respond(prompt: str, seed: int) -> str:
+            loop.call_soon_threadsafe(asked.set)
+            silent.wait(120)
+            return SUBMIT
+
+        with TokenServer(respond) as server:
+            given = {"base_url": server.base_url, "tokenizer": save_tokenizer(tmp_path), "warm": 0, "vocabulary_size": 259}
+            task = asyncio.create_task(lis.arollout("math", ROWS, NAME, group_size=2, **given))
+            await asyncio.wait_for(asked.wait(), 60)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            silent.set()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    def left() -> tuple[int, list[Path]]:
+        sandboxes = sum(len(children(spawner)) for spawner in spawners())
+        return sandboxes, sorted(Path(tempfile.gettempdir()).glob("llm-in-sandbox-work-*"))
+
+    with lis.Sandbox():
+        before = left()
+        asyncio.run(main())
+        deadline = time.monotonic() + 20
+        while left() != before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert left() == before
+
+
+def test_keyboard_interrupt_ends_rollouts(script: Callable[[str], Script], tmp_path: Path) -> None:
+    run = script(
+        f"""
+        import sys, threading
+        sys.path.append({str(Path(__file__).parent)!r})
+        from token_server import NAME, TokenServer, save_tokenizer
+        from pathlib import Path
+        import llm_in_sandbox as lis
+        def respond(prompt, seed):
+            print("asked", flush=True)
+            threading.Event().wait()
+        tokenizer = save_tokenizer(Path({str(tmp_path)!r}))
+        server = TokenServer(respond)
+        try:
+            lis.rollout(
+                "math", {ROWS[:1]!r}, NAME, base_url=server.base_url, tokenizer=tokenizer, warm=0, vocabulary_size=259
+            )
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        """
+    )
+    assert run.line() == "asked"
+    start = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    assert run.line() == "interrupted"
+    code, _, err = run.finish()
+    assert code == 0 and time.monotonic() - start < 30, err
 
 
 @pytest.mark.parametrize("name", ["max_time", "command_timeout"])
