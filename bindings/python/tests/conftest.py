@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import signal
 import subprocess
@@ -125,6 +126,21 @@ def kill_sandboxes() -> None:
     # They follow it.
     while any(os.path.exists(f"/proc/{pid}") for pid in sandboxes) and time.monotonic() < deadline:
         time.sleep(0.01)
+
+
+def held() -> set[str]:
+    """The sandboxes and temporary directories of this process: what an operation that was cancelled must not add to."""
+    sandboxes = {f"process {child}" for spawner in spawners() for child in children(spawner)}
+    prefix = os.path.join(tempfile.gettempdir(), "llm-in-sandbox-work-")
+    return sandboxes | set(glob.glob(f"{prefix}*"))
+
+
+def added_to(before: set[str], timeout: float = 20) -> set[str]:
+    """What is held besides, after some time."""
+    deadline = time.monotonic() + timeout
+    while (added := held() - before) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return added
 
 
 def processes_of(sandbox_id: str) -> list[str]:

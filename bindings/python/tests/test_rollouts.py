@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import json
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Script, children, kill, kill_sandboxes, spawners
+from conftest import Script, added_to, children, held, kill, kill_sandboxes, spawners
 from token_server import END, LOGPROB, NAME, TokenServer, decoded, save_tokenizer
 
 import llm_in_sandbox as lis
@@ -192,17 +191,10 @@ def test_cancelling_leaves_nothing(tmp_path: Path) -> None:
             silent.set()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    def left() -> tuple[int, list[Path]]:
-        sandboxes = sum(len(children(spawner)) for spawner in spawners())
-        return sandboxes, sorted(Path(tempfile.gettempdir()).glob("llm-in-sandbox-work-*"))
-
     with lis.Sandbox():
-        before = left()
+        before = held()
         asyncio.run(main())
-        deadline = time.monotonic() + 20
-        while left() != before and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert left() == before
+        assert added_to(before) == set()
 
 
 def test_keyboard_interrupt_ends_rollouts(script: Callable[[str], Script], tmp_path: Path) -> None:
