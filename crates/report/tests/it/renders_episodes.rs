@@ -209,7 +209,7 @@ fn failed_requests_are_shown_where_they_happened() {
     let record = record(vec![step(1, "execute_bash", json!({"command": "ls"}), "x")]);
     let notices = [0, 1, 2].map(|turn| Notice { turn, text: format!("notice {turn}.") });
     let html = page(&Episode { notices: &notices, ..Episode::of(&record) });
-    let places = ["notice 0.", "Step 1 (turn 1)", "notice 1.", "<b>execute_bash</b>", "notice 2."];
+    let places = ["notice 0.", "Step 1 (turn 1)", "notice 1.", ">execute_bash</span>", "notice 2."];
     let found = places.map(|text| html.find(text).unwrap());
     assert!(found.is_sorted(), "{found:?}");
     // An episode without a single response.
