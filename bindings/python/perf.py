@@ -159,12 +159,12 @@ def left(runs: set[str]) -> list[str]:
     found: list[str] = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            group = Path(f"/proc/{pid}/cgroup").read_text()
+            group = Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
         except OSError:
             continue
         if any(run in group for run in runs):
             found.append(f"process {pid}")
-    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
     found += [f"mount {line.split()[4]}" for line in mounts if any(run in line for run in runs)]
     for base, directories, _ in os.walk("/sys/fs/cgroup"):
         found += [os.path.join(base, name) for name in directories if any(run in name for run in runs)]

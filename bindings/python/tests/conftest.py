@@ -149,7 +149,7 @@ def processes_of(sandbox_id: str) -> list[str]:
     run = sandbox_id.rsplit("-", 1)[0]
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{pid}/cgroup") as file:
+            with open(f"/proc/{pid}/cgroup", errors="replace") as file:
                 if run in file.read():
                     found.append(pid)
         except OSError:

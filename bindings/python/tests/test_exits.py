@@ -175,7 +175,8 @@ def ready(*ids):
 
 def parent(pid):
     try:
-        with open(f"/proc/{{pid}}/stat") as file:
+        # Names of programs may be any bytes.
+        with open(f"/proc/{{pid}}/stat", errors="replace") as file:
             return int(file.read().rpartition(")")[2].split()[1])
     except OSError:
         return None
@@ -184,7 +185,7 @@ def run_of(program):
     # Names of sandboxes, and so of their control groups, start with the process that they belong to.
     for pid in os.listdir("/proc"):
         try:
-            with open(f"/proc/{{pid}}/cgroup") as file:
+            with open(f"/proc/{{pid}}/cgroup", errors="replace") as file:
                 found = re.search(f"(?<![0-9]){{program}}-[0-9a-f]+", file.read())
         except OSError:
             continue
@@ -247,7 +248,7 @@ def run_once(situation: str, end: str, number: int, directory: Path) -> None:
     assert "panicked" not in err and ("Fatal" not in err or end == "abort"), f"{what}: {err}"
     for name in names:
         assert ended(name, MOST) if name.isdigit() else gone(name, MOST), f"{what}: something of {name} is left"
-    with open("/proc/self/mountinfo") as mounts:
+    with open("/proc/self/mountinfo", errors="replace") as mounts:
         left = [line for line in mounts if str(base) in line or any(name.rsplit("-", 1)[0] in line for name in names)]
     assert not left, f"{what}: {left}"
     # What a killed process cannot remove is removed by the next.

@@ -208,8 +208,13 @@ def test_keyboard_interrupt_ends_the_wait_for_a_pool(script: Start) -> None:
         import llm_in_sandbox as lis
         pool = lis.SandboxPool(1)
         kept = [pool.take()]
-        tasks = os.listdir("/proc/self/task")
-        spawners = [int(pid) for task in tasks for pid in open(f"/proc/self/task/{task}/children").read().split()]
+        spawners = []
+        for task in os.listdir("/proc/self/task"):
+            try:
+                spawners += map(int, open(f"/proc/self/task/{task}/children").read().split())
+            except OSError:
+                # A thread that has ended.
+                pass
         for pid in spawners:
             os.kill(pid, signal.SIGSTOP)
         print(kept[0].id, flush=True)
