@@ -1,7 +1,10 @@
 //! Real models and a real server for tests: GGUF files, downloaded by the product's own command, and the server of
 //! llama.cpp, from a Python wheel. Downloaded once into the cache directory.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result};
 
@@ -43,12 +46,22 @@ pub(crate) fn lacks_models(paths: &Paths) -> bool {
 
 /// Downloads the models that are missing, with the program that was built for the tests.
 pub(crate) fn fetch_models(paths: &Paths) -> Result<()> {
-    for (model, _) in missing(paths) {
-        run(Command::new(paths.target.join("debug/llm-in-sandbox"))
-            .args(["model", "pull", model, "--from", "packages"])
-            .env("LLM_IN_SANDBOX_HOME", home(paths)))?;
+    let program = paths.target.join("debug/llm-in-sandbox");
+    missing(paths).try_for_each(|model| pull(paths, &program, model))
+}
+
+/// Downloads the tiny model, if it is missing, with this program.
+pub(crate) fn fetch_tiny(paths: &Paths, program: &Path) -> Result<()> {
+    match tiny(paths).exists() {
+        true => Ok(()),
+        false => pull(paths, program, TINY),
     }
-    Ok(())
+}
+
+fn pull(paths: &Paths, program: &Path, (model, _): (&str, &str)) -> Result<()> {
+    run(Command::new(program)
+        .args(["model", "pull", model, "--from", "packages"])
+        .env("LLM_IN_SANDBOX_HOME", home(paths)))
 }
 
 fn missing(paths: &Paths) -> impl Iterator<Item = (&'static str, &'static str)> {

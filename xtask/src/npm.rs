@@ -34,13 +34,21 @@ pub(crate) fn pyright(paths: &Paths) -> PathBuf {
 
 /// Downloads what is missing. Without npm nothing is downloaded, and the tests that need it say so.
 pub(crate) fn fetch(paths: &Paths) -> Result<()> {
-    let Some(npm) = machine::program("npm") else { return Ok(()) };
-    let packages =
-        [(E2B, e2b(paths)), (MCP_CONFORMANCE, mcp_conformance(paths)), (PYRIGHT, pyright(paths))];
-    for (package, to) in packages {
-        download::once(&to, |to| install(&npm, package, to))?;
+    fetch_package(&e2b(paths), E2B)?;
+    fetch_package(&mcp_conformance(paths), MCP_CONFORMANCE)?;
+    fetch_pyright(paths)
+}
+
+/// Downloads Pyright, if it is missing. Without npm it is not downloaded.
+pub(crate) fn fetch_pyright(paths: &Paths) -> Result<()> {
+    fetch_package(&pyright(paths), PYRIGHT)
+}
+
+fn fetch_package(to: &Path, package: &str) -> Result<()> {
+    match machine::program("npm") {
+        Some(npm) => download::once(to, |to| install(&npm, package, to)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn install(npm: &Path, package: &str, to: &Path) -> Result<()> {

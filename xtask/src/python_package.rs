@@ -18,18 +18,18 @@ use crate::{
     wheel::{self, Profile},
 };
 
-/// What the tests import.
+/// What the tests import, with the versions of Python for which there is such a package, if not for all.
 const TEST_PACKAGES: [&str; 6] = [
     "pytest==9.2.0",
     "mypy==2.4.1",
-    "atif==1.8.0",
+    "atif==1.8.0; python_version >= '3.11'",
     "nbclient==0.11.0",
     "nbformat==5.11.1",
     "ipykernel==7.3.0",
 ];
 
-/// What the whole test run must offer, so that no test skips itself unnoticed.
-const REQUIRED: &str = "atif,docker,gguf,notebooks";
+/// What the tests must find, besides Docker where there is a daemon, so that no test skips itself unnoticed.
+const REQUIRED: &str = "atif,gguf,notebooks";
 
 /// The oldest Python the package supports, as the second part of its version.
 const OLDEST: u32 = 10;
@@ -98,7 +98,7 @@ pub(crate) fn test(paths: &Paths, words: &[&str]) -> Result<ExitCode> {
         install(&venv, &wheel)?;
         match arguments.rounds {
             Some(rounds) => run(pytest(paths, &venv).arg(EXITS).env("LIS_ROUNDS", rounds)),
-            None => check(paths, &venv, None),
+            None => check(paths, &venv, None, Load::Small),
         }
     });
     Ok(report.close())
@@ -117,14 +117,15 @@ fn every_version(
             None
         }
     };
-    if machine::program("node").is_none() {
-        report.skip("there is no node: pyright does not run");
+    match machine::program("node") {
+        Some(_) => npm::fetch_pyright(paths)?,
+        None => report.skip("there is no node: pyright does not run"),
     }
     for (python, (minor, name)) in pythons.iter().zip(VERSIONS) {
         report.step(name, || {
             let venv = paths.target.join(format!("python-environments/3.{minor}"));
             clean(python, &venv, wheel)?;
-            check(paths, &venv, daemon.as_ref())?;
+            check(paths, &venv, daemon.as_ref(), Load::Full)?;
             types(paths, &venv)
         });
     }
@@ -144,7 +145,7 @@ pub(crate) fn step(paths: &Paths, wheel: &Path, daemon: &Daemon) -> Result<()> {
     let python = machine::program("python3").context("there is no python3")?;
     let venv = environment(paths, &python)?;
     install(&venv, wheel)?;
-    check(paths, &venv, Some(daemon))?;
+    check(paths, &venv, Some(daemon), Load::Small)?;
     if machine::program("node").is_none() {
         if is_required("pyright") {
             bail!("pyright needs node; install it, or set LIS_REQUIRE without `pyright`");
@@ -186,7 +187,16 @@ fn pytest(paths: &Paths, venv: &Path) -> Command {
     pytest
 }
 
-fn check(paths: &Paths, venv: &Path, daemon: Option<&Daemon>) -> Result<()> {
+/// How many sandboxes the tests have at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    Small,
+    /// As many as `perf-python`: 64 threads, and 512 sandboxes of an event loop.
+    Full,
+}
+
+fn check(paths: &Paths, venv: &Path, daemon: Option<&Daemon>, load: Load) -> Result<()> {
+    llama::fetch_tiny(paths, &venv.join("bin/llm-in-sandbox"))?;
     let model = llama::tiny(paths);
     // Apart, because both directories have a `conftest.py`, and modules of the package share names.
     let ignored =
@@ -201,14 +211,17 @@ fn check(paths: &Paths, venv: &Path, daemon: Option<&Daemon>) -> Result<()> {
     ];
     for tests in selections {
         let mut pytest = pytest(paths, venv);
-        if model.exists() {
-            pytest.env("LIS_TEST_TINY_GGUF", &model);
-        }
+        pytest.env("LIS_TEST_TINY_GGUF", &model);
+        let mut required = REQUIRED.to_owned();
         if let Some(daemon) = daemon {
             pytest.env("DOCKER_HOST", daemon.host()).env("LIS_TEST_IMAGE", IMAGE);
-            if env::var_os("LIS_REQUIRE").is_none() {
-                pytest.env("LIS_REQUIRE", REQUIRED);
-            }
+            required.push_str(",docker");
+        }
+        if env::var_os("LIS_REQUIRE").is_none() {
+            pytest.env("LIS_REQUIRE", required);
+        }
+        if load == Load::Full {
+            pytest.env("LIS_FULL", "1");
         }
         run(pytest.args(tests))?;
     }
@@ -249,7 +262,8 @@ fn clean(python: &Path, venv: &Path, wheel: &Path) -> Result<()> {
 fn environment(paths: &Paths, python: &Path) -> Result<PathBuf> {
     let version = output(Command::new(python).arg("--version"))?;
     let version = version.trim().replace(' ', "-").to_lowercase();
-    let venv = paths.cache.join("python").join(format!("{}-{version}", TEST_PACKAGES.join("-")));
+    let packages = TEST_PACKAGES.map(|package| package.split(';').next().unwrap_or(package));
+    let venv = paths.cache.join("python").join(format!("{}-{version}", packages.join("-")));
     if venv.join("complete").exists() {
         return Ok(venv);
     }

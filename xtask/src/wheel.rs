@@ -17,6 +17,9 @@ use crate::{
     torch,
 };
 
+/// The most bytes of a wheel for users.
+const LARGEST: u64 = 40_000_000;
+
 /// How a wheel is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
@@ -62,7 +65,7 @@ pub(crate) fn wheel(paths: &Paths, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Builds a wheel into a directory; returns its path.
+/// Builds a wheel into a directory; returns its path. One for users that is too large is an error.
 pub(crate) fn build(paths: &Paths, profile: Profile, out: &Path) -> Result<PathBuf> {
     python::fetch_maturin(paths)?;
     run(cargo(paths, "build").args(["--package", "llm-in-sandbox", "--profile", profile.name()]))?;
@@ -89,7 +92,12 @@ pub(crate) fn build(paths: &Paths, profile: Profile, out: &Path) -> Result<PathB
         .env("CARGO_TARGET_DIR", &paths.target)
         .current_dir(&package);
     run(&mut maturin)?;
-    wheels(out)?.pop().context("maturin built no wheel")
+    let wheel = wheels(out)?.pop().context("maturin built no wheel")?;
+    let size = fs::metadata(&wheel)?.len();
+    if profile == Profile::Dist && size > LARGEST {
+        bail!("{} has {size} bytes, more than {LARGEST}", wheel.display());
+    }
+    Ok(wheel)
 }
 
 /// Packs a wheel for tests from what the build of all crates with their tests has made: only the extension is new.
