@@ -20,8 +20,9 @@ use crate::{
     app::Server,
     bounded_json, control_observe,
     control_types::{
-        ConnectRequest, FIRST_TIMEOUT, ForkRequest, NewSandbox, RefreshRequest, ResumeRequest,
-        SECOND_TIMEOUT, SnapshotRequest, TimeoutRequest, created, detailed, domain, listed, size,
+        ConnectRequest, FIRST_TIMEOUT, ForkRequest, NewSandbox, PauseRequest, RefreshRequest,
+        ResumeRequest, SECOND_TIMEOUT, SnapshotRequest, TimeoutRequest, created, detailed, domain,
+        listed, size,
     },
     error::{ApiError, Code, respond},
     idempotency,
@@ -262,7 +263,7 @@ async fn pause<R: RemoteRuntime>(
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Answer {
-    let asked: ConnectRequest = body(&server, request).await?;
+    let asked: PauseRequest = body(&server, request).await?;
     needs_memory(asked.memory)?;
     match found(&server, &caller, &id)?.set_paused(Paused::Yes).await? {
         true => Ok(no_content()),

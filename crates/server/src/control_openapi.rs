@@ -86,7 +86,10 @@ fn lifecycle() -> Vec<Operation> {
         connect("/sandboxes/{id}/connect"),
         connect("/v2/sandboxes/{id}/connect"),
         Operation::post("/sandboxes/{id}/pause", SANDBOXES, "Stop the processes of a sandbox")
-            .body(object(json!({ "memory": { "const": true } })))
+            .body(object(json!({
+                "memory": { "const": true },
+                "requireHealthyGuest": { "type": "boolean" },
+            })))
             .empty(204, "it is paused")
             .refuses(&bad),
         Operation::post("/sandboxes/{id}/resume", SANDBOXES, "Let a paused sandbox continue")

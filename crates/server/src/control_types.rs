@@ -150,6 +150,16 @@ pub(crate) struct ConnectRequest {
     pub(crate) memory: Option<bool>,
 }
 
+/// What stops a sandbox.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct PauseRequest {
+    pub(crate) memory: Option<bool>,
+    /// Always so: a pause that the sandbox does not confirm has failed.
+    #[serde(rename = "requireHealthyGuest")]
+    _require_healthy_guest: Option<bool>,
+}
+
 /// What lets a paused sandbox continue.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]

@@ -21,6 +21,8 @@ pub(crate) struct ApiError {
     pub(crate) message: String,
     /// When to try again, where time helps.
     pub(crate) retry_after: Option<Duration>,
+    /// Clients should not send the request again by themselves: only its sender can free what is missing.
+    pub(crate) is_final: bool,
 }
 
 /// Kinds of error, with their names in the Connect protocol.
@@ -83,12 +85,24 @@ impl Code {
             Self::Internal => "internal",
         }
     }
+
+    /// The `error_code` of E2B's API, for errors that have one.
+    fn e2b_name(self) -> Option<&'static str> {
+        match self {
+            Self::OtherRequest => Some("idempotency_request_mismatch"),
+            Self::Internal => Some("internal_server_error"),
+            _ => None,
+        }
+    }
 }
+
+/// Tells E2B's clients whether to send a request again; without it they decide by the status.
+const SHOULD_RETRY: &str = "should-retry";
 
 impl ApiError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         let retry_after = (code == Code::TooMany).then_some(Duration::from_secs(1));
-        Self { code, message: message.into(), retry_after }
+        Self { code, message: message.into(), retry_after, is_final: false }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -114,8 +128,11 @@ impl ApiError {
         self.with_retry(response)
     }
 
-    /// With the header that says when to try again.
+    /// With the headers that say whether and when to try again.
     pub(crate) fn with_retry(&self, mut response: Response<Body>) -> Response<Body> {
+        if self.is_final {
+            response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
         if let Some(time) = self.retry_after {
             // Whole seconds, rounded up: a client that waits them is let in.
             let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
@@ -128,7 +145,10 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response<Body> {
         let status = self.code.status();
-        let body = json!({ "code": status.as_u16(), "message": self.message });
+        let mut body = json!({ "code": status.as_u16(), "message": self.message });
+        if let Some(name) = self.code.e2b_name() {
+            body["error_code"] = name.into();
+        }
         self.with_retry(respond(status, &body))
     }
 }
@@ -214,7 +234,8 @@ pub(crate) fn is_full(source: &io::Error) -> bool {
 impl From<OverQuota> for ApiError {
     fn from(over: OverQuota) -> Self {
         let error = Self::new(Code::TooMany, over.to_string());
-        Self { retry_after: Some(over.retry_after), ..error }
+        let is_final = !over.passes_with_time();
+        Self { retry_after: Some(over.retry_after), is_final, ..error }
     }
 }
 

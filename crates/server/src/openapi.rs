@@ -290,7 +290,7 @@ fn common_schemas() -> Map<String, Value> {
     let text = json!({ "type": "string" });
     let error = json!({
         "type": "object", "required": ["code", "message"],
-        "properties": { "code": { "type": "integer" }, "message": text },
+        "properties": { "code": { "type": "integer" }, "message": text, "error_code": text },
     });
     let connect = json!({
         "type": "object", "required": ["code", "message"],

@@ -57,6 +57,15 @@ pub struct OverQuota {
     pub retry_after: Duration,
 }
 
+impl OverQuota {
+    /// Whether it is enough to wait for a short time: requests come back by themselves, sandboxes do not.
+    pub(crate) fn passes_with_time(&self) -> bool {
+        self.quota == REQUESTS
+    }
+}
+
+/// The name of the quota of requests.
+const REQUESTS: &str = "requests_per_minute";
 /// When to try again what depends on other requests.
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -180,7 +189,7 @@ impl Account {
             0 => DAY,
             _ => MINUTE.mul_f64((1.0 - bucket.left) / rate),
         };
-        Err(self.over("requests_per_minute", format!("{most} requests per minute"), wait))
+        Err(self.over(REQUESTS, format!("{most} requests per minute"), wait))
     }
 
     /// Takes a share for one more sandbox with these limits.

@@ -151,7 +151,7 @@ impl Snapshots {
                 }
                 None if own >= MAX_EACH => {
                     let message = format!("you have {MAX_EACH} snapshots; remove some first");
-                    Err(ApiError::new(Code::TooMany, message))
+                    Err(ApiError { is_final: true, ..ApiError::new(Code::TooMany, message) })
                 }
                 None => {
                     check(bytes)?;

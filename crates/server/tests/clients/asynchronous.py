@@ -1,8 +1,9 @@
 """The asynchronous client: many sandboxes at once, streams that are followed and left."""
 import asyncio
 import os
+import uuid
 
-from e2b import AsyncSandbox, FilesystemEventType
+from e2b import AsyncSandbox, FilesystemEventType, SandboxException
 
 
 async def use(number):
@@ -33,8 +34,23 @@ async def follow():
     await box.kill()
 
 
+async def repeat():
+    key = str(uuid.uuid4())
+    create = lambda timeout: AsyncSandbox.create(timeout=timeout, idempotency_key=key)
+    first, again = await asyncio.gather(create(60), create(60))
+    assert first.sandbox_id == again.sandbox_id
+    try:
+        await create(61)
+    except SandboxException as error:
+        assert error.status_code == 422, error
+    else:
+        raise AssertionError("another request with the same key was accepted")
+    assert await first.kill() and not await again.kill()
+
+
 async def main():
-    assert await asyncio.gather(*(use(n) for n in range(8)), follow()) == [0] * 8 + [None]
+    every = (*(use(n) for n in range(8)), follow(), repeat())
+    assert await asyncio.gather(*every) == [0] * 8 + [None] * 2
     print("done", flush=True)
     # At once: threads of the package can crash the interpreter while it ends, after all has been checked.
     os._exit(0)

@@ -5,10 +5,11 @@ import os
 import time
 import urllib.error
 import urllib.request
+import uuid
 
 from e2b import (
     CommandExitException, FileNotFoundException, FilesystemEventType, FileType, PtySize, Sandbox,
-    SandboxNotFoundException, SandboxQuery, SandboxState, TimeoutException,
+    SandboxException, SandboxNotFoundException, SandboxQuery, SandboxState, TimeoutException,
 )
 
 
@@ -92,8 +93,11 @@ assert box.files.get_info("link").symlink_target == "/etc/hostname"
 # Watching.
 watch = box.files.watch_dir(".", recursive=True)
 box.files.write("watched.txt", "1")
-events = watch.get_new_events()
-assert ("watched.txt", FilesystemEventType.WRITE) in [(e.name, e.type) for e in events], events
+events = []
+# They may arrive a moment after the answer to the request that caused them.
+while ("watched.txt", FilesystemEventType.WRITE) not in events:
+    events += [(e.name, e.type) for e in watch.get_new_events()]
+    assert {name for name, _ in events} <= {"watched.txt"}, events
 watch.stop()
 raises(FileNotFoundException, lambda: box.files.watch_dir("missing"))
 
@@ -165,6 +169,14 @@ second = Sandbox.create(snapshot.snapshot_id, timeout=60)
 assert second.files.read("watched.txt") == "1"
 second.kill()
 assert Sandbox.delete_snapshot(snapshot.snapshot_id)
+
+# A request that is sent again is answered as before; another one with its key is refused.
+key = str(uuid.uuid4())
+first, again = (Sandbox.create(timeout=60, idempotency_key=key) for _ in range(2))
+assert first.sandbox_id == again.sandbox_id
+error = raises(SandboxException, lambda: Sandbox.create(timeout=61, idempotency_key=key))
+assert error.status_code == 422 and "Idempotency-Key" in str(error), error
+assert again.kill() and not first.kill()
 
 # Many at once, and paging.
 many = [Sandbox.create(timeout=60, metadata={"many": "yes"}) for _ in range(5)]

@@ -123,6 +123,8 @@ fn a_token_over_its_quota_is_refused_with_a_time_to_wait() {
         let refused = create(server, ALICE).await;
         assert_eq!(refused.status(), 429);
         assert_eq!(refused.headers()["retry-after"], "5");
+        // E2B's clients would wait several times as long, and only they can end a sandbox.
+        assert_eq!(refused.headers()["should-retry"], "false");
         let message = refused.json::<Value>().await.unwrap()["message"].to_string();
         assert!(message.contains("`alice` may use 1 sandboxes at once"), "{message}");
         // A fork is a sandbox too.
@@ -139,6 +141,34 @@ fn a_token_over_its_quota_is_refused_with_a_time_to_wait() {
             assert!(begun.elapsed() < Duration::from_secs(20), "the quota is not given back");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    });
+}
+
+#[test]
+fn quotas_of_resources_count_all_sandboxes_of_a_token() {
+    let options = options(Quotas::default());
+    let tokens = options.tokens.clone();
+    with_server(options, async |server| {
+        let _first = created(server, ALICE).await;
+        let cpus = Quotas { cpus: Some(1.5), ..Quotas::default() };
+        let memory = Quotas { memory: Some(sandbox::ByteSize::mib(1536)), ..Quotas::default() };
+        let disk = Quotas { disk: Some(sandbox::ByteSize::gib(3)), ..Quotas::default() };
+        for (quotas, named) in [
+            (cpus, "may use 1.5 cores of all"),
+            (memory, "of memory of all"),
+            (disk, "of disk of all"),
+        ] {
+            let both = [token("alice", ALICE, quotas), token("bob", BOB, Quotas::default())];
+            tokens.replace(both.into()).unwrap();
+            let refused = create(server, ALICE).await;
+            assert_eq!(refused.status(), 429, "{named}");
+            assert_eq!(refused.headers()["retry-after"], "5", "{named}");
+            assert_eq!(refused.headers()["should-retry"], "false", "{named}");
+            let message = refused.json::<Value>().await.unwrap()["message"].to_string();
+            assert!(message.contains(named), "{message}");
+        }
+        tokens.replace(vec![token("alice", ALICE, Quotas::default())]).unwrap();
+        created(server, ALICE).await;
     });
 }
 
@@ -271,6 +301,7 @@ fn requests_over_the_rate_are_refused_on_both_planes() {
             let refused = ask(server, ALICE, Method::GET, path).send().await.unwrap();
             assert_eq!(refused.status(), 429, "{path}");
             assert!(refused.headers().contains_key("retry-after"), "{path}");
+            assert!(!refused.headers().contains_key("should-retry"), "waiting helps: {path}");
             let body: Value = refused.json().await.unwrap();
             let message = body.pointer(pointer).unwrap().to_string();
             assert!(message.contains("3 requests per minute"), "{path}: {body}");

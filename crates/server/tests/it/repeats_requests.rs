@@ -36,6 +36,7 @@ fn the_same_key_is_the_same_sandbox() {
         let other = json!({ "templateID": "base", "timeout": 61 });
         let (status, refused) = create(server, v2, "alice", "k", &other).await;
         assert_eq!((status, &refused["code"]), (422, &json!(422)), "{refused}");
+        assert_eq!(refused["error_code"], "idempotency_request_mismatch");
         assert_eq!(create(server, v1, "alice", "k", &body).await.0, 422);
         assert_eq!(create(server, v2, "alice", &"k".repeat(256), &body).await.0, 400);
         becomes(server, 1).await;

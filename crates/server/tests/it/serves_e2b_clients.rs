@@ -2,15 +2,24 @@
 
 use std::process::Stdio;
 
-use lis_server::ServeOptions;
+use lis_server::{KeyHash, Quotas, ServeOptions, Token, Tokens};
 use sandbox_testkit::{setting, skip};
 use tokio::process::Command;
 
 use crate::support::{TestServer, with_server};
 
+/// The key of all clients.
+fn key() -> String {
+    format!("e2b_{}", "0".repeat(40))
+}
+
 /// Runs a client's script against a server of its own; it ends with the word `done`.
-fn runs(mut command: Command) {
-    with_server(ServeOptions::default(), async |server| {
+fn runs(command: Command) {
+    runs_with(ServeOptions::default(), command);
+}
+
+fn runs_with(options: ServeOptions, mut command: Command) {
+    with_server(options, async |server| {
         let output = environment(&mut command, server).output().await.unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -28,7 +37,7 @@ fn environment<'a>(command: &'a mut Command, server: &TestServer) -> &'a mut Com
     command
         .env("E2B_API_URL", &url)
         .env("E2B_SANDBOX_URL", &url)
-        .env("E2B_API_KEY", format!("e2b_{}", "0".repeat(40)))
+        .env("E2B_API_KEY", key())
         .stdin(Stdio::null())
         .kill_on_drop(true)
 }
@@ -47,6 +56,15 @@ fn python(script: &str) -> Option<Command> {
 fn the_python_package() {
     let Some(command) = python(include_str!("../clients/sync.py")) else { return };
     runs(command);
+}
+
+#[test]
+fn refusals_are_exceptions_of_the_python_package() {
+    let Some(command) = python(include_str!("../clients/refusals.py")) else { return };
+    let quotas = Quotas { sandboxes: Some(1), ..Quotas::default() };
+    let token = Token { name: "client".into(), key: KeyHash::of(key().as_bytes()), quotas };
+    let tokens = Tokens::new(vec![token]).unwrap();
+    runs_with(ServeOptions { tokens, ..ServeOptions::default() }, command);
 }
 
 #[test]
