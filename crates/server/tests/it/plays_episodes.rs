@@ -433,3 +433,35 @@ fn a_quota_in_dollars_needs_a_price() {
         assert_eq!(post("bob", "/v1/chat/completions", &question).await.0, 200);
     });
 }
+
+#[test]
+fn a_quota_in_dollars_that_is_used_up_refuses_episodes_and_chats() {
+    let quotas = Quotas { model_cost_per_day: Some(0.01), ..Quotas::default() };
+    let key = http_server::KeyHash::of(b"alice");
+    let tokens = Tokens::new(vec![Token { name: "alice".into(), key, quotas }]).unwrap();
+    let data = tempfile::tempdir().unwrap();
+    let model = ScriptedModel::answering(|_| submit().tokens(20_000, 0));
+    let mut options = crate::answers_chats::options(SharedModel::new(model), &data);
+    let served = &mut options.episodes.as_mut().unwrap().models[0];
+    // Per million tokens: the first call costs two cents.
+    served.price = Some(model::Price { input: 1.0, cached: 1.0, cache_write: 1.0, output: 1.0 });
+    with_server(ServeOptions { tokens, ..options }, async |server| {
+        let post = async |path: &str, body: &Value| {
+            let request = server.request(Method::POST, path).header("X-API-Key", "alice");
+            request.json(body).send().await.unwrap()
+        };
+        let question = json!({ "messages": [{ "role": "user", "content": "x" }] });
+        assert_eq!(post("/v1/chat/completions", &question).await.status(), 200);
+        for (path, body) in
+            [("/v1/chat/completions", question), ("/v1/episodes", json!({ "task": "x" }))]
+        {
+            let refused = post(path, &body).await;
+            assert_eq!(refused.status(), 429, "{path}");
+            let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+            assert!((86_000..=86_400).contains(&wait), "{path}: {wait}");
+            let error = &refused.json::<Value>().await.unwrap()["error"];
+            let message = error["message"].as_str().unwrap();
+            assert!(message.contains("0.01 dollars of model calls per day"), "{path}: {message}");
+        }
+    });
+}

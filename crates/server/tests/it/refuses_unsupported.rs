@@ -49,6 +49,35 @@ fn features_that_are_missing_are_refused_by_name() {
     });
 }
 
+/// Routes of E2B's specification, and one that nobody has.
+#[test]
+fn routes_that_are_missing_are_refused_by_name() {
+    with_server(ServeOptions::default(), async |server| {
+        let sandbox = server.create().await;
+        for (method, path) in [
+            (Method::POST, "/v3/templates"),
+            (Method::GET, "/templates"),
+            (Method::GET, "/volumes"),
+            (Method::POST, "/volumes"),
+            (Method::POST, "/secrets"),
+            (Method::POST, "/files/compose"),
+            (Method::GET, "/no/such/route"),
+        ] {
+            let body = json!({ "name": "a" });
+            let to_server = server.request(method.clone(), path);
+            let to_sandbox = server.to(&sandbox, method.clone(), path);
+            for request in [to_server, to_sandbox] {
+                let answer = request.json(&body).send().await.unwrap();
+                assert_eq!(answer.status(), 501, "{method} {path}");
+                let error: Value = answer.json().await.unwrap();
+                assert_eq!(error["code"], 501, "{error}");
+                let message = error["message"].as_str().unwrap();
+                assert!(message.contains(&format!("no {method} {path}")), "{message}");
+            }
+        }
+    });
+}
+
 #[test]
 fn snapshots_are_listed_by_pages() {
     with_server(ServeOptions::default(), async |server| {

@@ -183,6 +183,33 @@ mod tests {
         assert_eq!(ci.quotas, Quotas::default());
     }
 
+    /// The file in the documentation, whose key is cut there so that nobody uses it.
+    #[test]
+    fn the_file_in_the_documentation_has_every_quota() {
+        let page = include_str!("../../../../../docs/server.md");
+        let (_, rest) = page.split_once("```toml\n").unwrap();
+        let (text, _) = rest.split_once("```").unwrap();
+        assert!(text.contains("[[token]]"), "{text}");
+        parse(text, "tokens.toml").unwrap_err();
+        let tokens = parse(&text.replace("5f0c...", &"0".repeat(40)), "tokens.toml").unwrap();
+        let [token] = tokens.as_slice() else { panic!("{tokens:?}") };
+        // Without `..`: a new quota is documented.
+        let Quotas {
+            sandboxes: Some(10),
+            cpus: Some(_),
+            memory: Some(_),
+            disk: Some(_),
+            storage: Some(_),
+            requests_per_minute: Some(600),
+            model_tokens_per_day: Some(1_000_000),
+            model_cost_per_day: Some(_),
+            each: EachSandbox { memory: Some(_), cpus: _, disk: _ },
+        } = token.quotas
+        else {
+            panic!("{:?}", token.quotas)
+        };
+    }
+
     #[test]
     fn errors_say_where_and_never_quote_a_key() {
         let secret = "hunter2hunter2hunter2";
