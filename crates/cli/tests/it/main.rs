@@ -27,6 +27,7 @@ mod keeps_sandboxes;
 mod keeps_secrets;
 mod leaves_nothing_behind;
 mod limits;
+mod logs_requests;
 mod makes_training_data;
 mod measures_the_loop;
 mod measures_the_server;

@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     answers_chats,
-    support::{TestServer, bash, becomes, with_server},
+    support::{TestServer, bash, becomes, messages, with_server},
 };
 
 const SHORT: Duration = Duration::from_millis(400);
@@ -146,5 +146,35 @@ fn a_client_that_reads_nothing_is_given_up() {
         assert!(list.json::<Value>().await.unwrap().is_object());
         server.request(Method::DELETE, &format!("/sandboxes/{}", sandbox.id)).send().await.unwrap();
         becomes(server, 0).await;
+    });
+}
+
+/// So that proxies keep the connection, and a client notices its loss.
+#[test]
+fn streams_without_messages_show_that_they_live() {
+    with_server(ServeOptions::default(), async |server| {
+        let sandbox = server.create().await;
+        let every_second = async |procedure: &str, message: &Value| {
+            let request = server.streaming(&sandbox, procedure, message);
+            request.header("Keepalive-Ping-Interval", "1").send().await.unwrap()
+        };
+        let quiet = bash("sleep 2.5; echo late");
+        let mut watching =
+            every_second("/filesystem.Filesystem/WatchDir", &json!({ "path": "/tmp" })).await;
+        let running = every_second("/process.Process/Start", &quiet).await;
+        let usual = server.stream(&sandbox, "/process.Process/Start", &quiet).await;
+        for (stream, signs) in [(running, 1..=2), (usual, 0..=0)] {
+            let all = messages(&stream.bytes().await.unwrap());
+            let seen = all.iter().filter(|one| one["event"]["keepalive"].is_object()).count();
+            assert!(signs.contains(&seen), "{seen} not in {signs:?}: {all:?}");
+            let event = |name: &str| all.iter().any(|one| one["event"][name].is_object());
+            assert!(event("start") && event("data") && event("end"), "{all:?}");
+        }
+        let mut text = String::new();
+        while !text.contains("keepalive") {
+            let chunk = tokio::time::timeout(SOON, watching.chunk()).await;
+            text += &String::from_utf8_lossy(&chunk.unwrap().unwrap().unwrap());
+        }
+        assert!(text.find("start") < text.find("keepalive"), "{text}");
     });
 }

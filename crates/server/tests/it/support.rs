@@ -113,12 +113,21 @@ impl TestServer {
         procedure: &str,
         message: &Value,
     ) -> Response {
+        self.streaming(sandbox, procedure, message).send().await.unwrap()
+    }
+
+    /// The request that does.
+    pub(crate) fn streaming(
+        &self,
+        sandbox: &Created,
+        procedure: &str,
+        message: &Value,
+    ) -> RequestBuilder {
         let body = message.to_string().into_bytes();
         let length = u32::try_from(body.len()).unwrap().to_be_bytes();
         let body = [&[0], &length[..], &body].concat();
         let request = self.to(sandbox, Method::POST, procedure);
-        let request = request.header("Content-Type", "application/connect+json").body(body);
-        request.send().await.unwrap()
+        request.header("Content-Type", "application/connect+json").body(body)
     }
 }
 
