@@ -41,8 +41,8 @@ usage: cargo xtask COMMAND
   ci       the same as test
   attack   attack sandboxes on this machine, as root also as an ordinary user, and containers where there is a dockerd;
            prints what was tried and how it ended
-  siege    64 sandboxes at once, half of them attacking, and 200 kills at random moments; as root also as an ordinary
-           user; takes half an hour. $LIS_SIEGE, $LIS_KILL_ROUNDS and $LIS_SEED choose other numbers
+  siege    64 sandboxes at once, half of them attacking, 200 kills at random moments, and 50 of a server; as root also as an
+           ordinary user; takes most of an hour. $LIS_SIEGE, $LIS_KILL_ROUNDS and $LIS_SEED choose other numbers
   vm       the tests of native sandboxes in a virtual machine with control groups of version 2 and project quotas; all, or
            some of: root, user (delegated groups), subids (the same with subordinate users), ext4, xfs (quotas)
   wheel    build the Python package; --profile dev for tests, --out DIR for another directory than `wheels` in the builds
