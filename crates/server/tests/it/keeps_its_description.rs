@@ -22,7 +22,12 @@ const INSIDE: &str = "^/(files|envs|process|filesystem)";
 /// Paths of a model's work: episodes, chats, environments, MCP.
 const MODELS: &str = "^/(v1|openenv|ws$|metadata$|schema$|mcp)";
 
-/// Invents requests for some seconds.
+/// How long requests are invented, in seconds.
+fn seconds(usual: u32) -> String {
+    if setting("LIS_SLOW").is_some() { 120 } else { usual }.to_string()
+}
+
+/// Invents requests for some time.
 async fn invent(server: &TestServer, package: &std::ffi::OsStr, options: &[&str]) {
     let script = "from schemathesis.cli import schemathesis; schemathesis()";
     let url = format!("http://{}", server.address);
@@ -31,7 +36,7 @@ async fn invent(server: &TestServer, package: &std::ffi::OsStr, options: &[&str]
         .env("PYTHONPATH", package)
         .env("NO_PROXY", "*")
         .args(["-c", script, "--config-file", CONFIGURATION, "run", DOCUMENT, "--url", &url])
-        .args(["--max-time", "4", "--phases", "coverage,fuzzing", "--no-shrink"])
+        .args(["--max-time", &seconds(4), "--phases", "coverage,fuzzing", "--no-shrink"])
         .args(["--request-timeout", "20", "--generation-deterministic"])
         .args(options)
         .current_dir(std::env::temp_dir())
@@ -88,7 +93,7 @@ fn the_description_holds_where_no_model_is_served() {
     let Some(package) = package() else { return };
     with_server(ServeOptions::default(), async |server| {
         // The last limit counts. Most is refused before it is read.
-        let options = ["--include-path-regex", MODELS, "--max-time", "2"];
+        let options = ["--include-path-regex", MODELS, "--max-time", &seconds(2)];
         invent(server, &package, &options).await;
     });
 }

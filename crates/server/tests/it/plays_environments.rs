@@ -1,6 +1,6 @@
 //! Tasks as environments over HTTP, with real sandboxes: sessions are played, retried, batched, scored and freed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use environment::Options;
 use reqwest::Method;
@@ -211,7 +211,9 @@ fn far_more_sessions_than_sandboxes_are_played_at_once() {
             assert_eq!(scored["score"]["score"], 1.0, "{scored}");
             server.expect(&format!("{session}/close"), &json!({}), 200).await;
         };
+        let begun = Instant::now();
         futures_util::future::join_all((0..count).map(|_| play())).await;
+        println!("{count} sessions with {max_sandboxes} sandboxes in {:.1?}", begun.elapsed());
         server.has_sandboxes(0).await;
     });
 }
