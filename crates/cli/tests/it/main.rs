@@ -43,6 +43,7 @@ mod resumes_older_versions;
 mod runs_a_command;
 mod runs_the_examples;
 mod serves_episodes;
+mod serves_through_clock_jumps;
 mod serves_through_faults;
 mod serves_through_kills;
 mod shows_nothing_hidden;
