@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    ffi::{CStr, OsStr},
+    ffi::{CStr, CString, OsStr},
     fs::File,
     io::{self, Read, Write},
     os::{
@@ -13,6 +13,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 use rustix::{
@@ -42,23 +43,51 @@ pub(crate) fn copy(
     let from = openat(from, ".", DIRECTORY, Mode::empty())?;
     let top = openat(to, ".", DIRECTORY, Mode::empty())?;
     copy_attributes(&from, &top)?;
-    Copier { top: to, linked: HashMap::new(), on_step }.entries(&from, to, Path::new(""), 0)
+    let mut copier = Copier { top: to, linked: HashMap::new(), opened: None, on_step };
+    copier.entries(&from, to, None, 0)
 }
 
 struct Copier<'a> {
     top: BorrowedFd<'a>,
     on_step: OnStep<'a>,
     /// The copies of what has several names, by inode.
-    linked: HashMap<u64, PathBuf>,
+    linked: HashMap<u64, Rc<Place>>,
+    /// The directory of the last of them that was needed again.
+    opened: Option<(Rc<Place>, OwnedFd)>,
+}
+
+/// Where a copy is: its name in a directory, which is `None` at the top. A path for each would take hundreds of times the
+/// memory where directories are nested deeply.
+struct Place {
+    above: Option<Rc<Place>>,
+    name: CString,
+}
+
+impl Place {
+    fn new(above: Option<&Rc<Self>>, name: &CStr) -> Rc<Self> {
+        Rc::new(Self { above: above.cloned(), name: name.to_owned() })
+    }
+
+    /// Opens this directory. Step by step: its path may be longer than any the kernel accepts.
+    fn open(&self, top: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let above = std::iter::successors(Some(self), |place| place.above.as_deref());
+        let names: Vec<_> = above.map(|place| place.name.as_c_str()).collect();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut dir = openat(top, ".", flags, Mode::empty())?;
+        for name in names.into_iter().rev() {
+            dir = openat(&dir, name, flags, Mode::empty())?;
+        }
+        Ok(dir)
+    }
 }
 
 impl Copier<'_> {
-    /// Copies the entries of one directory, which is called `at` below the top.
+    /// Copies the entries of one directory, which is `at`.
     fn entries(
         &mut self,
         from: &OwnedFd,
         to: BorrowedFd<'_>,
-        at: &Path,
+        at: Option<&Rc<Place>>,
         depth: usize,
     ) -> io::Result<()> {
         if depth > MAX_DEPTH {
@@ -74,8 +103,8 @@ impl Copier<'_> {
                     openat(from, name, DIRECTORY, Mode::empty())?,
                     openat(to, name, DIRECTORY, Mode::empty())?,
                 );
-                let at = at.join(OsStr::from_bytes(name.to_bytes()));
-                self.entries(&inner, copied.as_fd(), &at, depth + 1)?;
+                let at = Place::new(at, name);
+                self.entries(&inner, copied.as_fd(), Some(&at), depth + 1)?;
                 copy_attributes(&inner, &copied)?;
                 rustix::fs::fchown(&copied, owner(stat).0, owner(stat).1)?;
                 rustix::fs::fchmod(&copied, mode)?;
@@ -85,10 +114,11 @@ impl Copier<'_> {
             // Whatever its kind is: a copy for each name could take thousands of times the space.
             if stat.st_nlink > 1 {
                 if let Some(first) = self.linked.get(&stat.st_ino) {
-                    return Ok(linkat(self.top, first, to, name, AtFlags::empty())?);
+                    let first = Rc::clone(first);
+                    let dir = self.open(first.above.as_ref())?;
+                    return Ok(linkat(dir, first.name.as_c_str(), to, name, AtFlags::empty())?);
                 }
-                let path = at.join(OsStr::from_bytes(name.to_bytes()));
-                self.linked.insert(stat.st_ino, path);
+                self.linked.insert(stat.st_ino, Place::new(at, name));
             }
             match kind {
                 FileType::RegularFile => copy_file(from, to, (name, stat), self.on_step)?,
@@ -100,6 +130,17 @@ impl Copier<'_> {
             }
             Ok(utimensat(to, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
         })
+    }
+
+    /// Opens a directory of the copy.
+    fn open(&mut self, at: Option<&Rc<Place>>) -> io::Result<BorrowedFd<'_>> {
+        let Some(at) = at else { return Ok(self.top) };
+        let known = self.opened.take().filter(|(place, _)| Rc::ptr_eq(place, at));
+        let opened = match known {
+            Some(known) => known,
+            None => (Rc::clone(at), at.open(self.top)?),
+        };
+        Ok(self.opened.insert(opened).1.as_fd())
     }
 }
 
@@ -194,6 +235,10 @@ fn copy_bytes(
 }
 
 fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
+    // By its name: a command can give a directory more attributes than the kernel lists.
+    if hides_all(from) {
+        fsetxattr(to, OPAQUE, b"y", XattrFlags::empty())?;
+    }
     let mut names = vec![0u8; 1 << 16];
     let length = rustix::fs::flistxattr(from, &mut names).unwrap_or(0);
     for name in names[..length].split(|b| *b == 0).filter(|name| name.starts_with(b"user.")) {

@@ -246,6 +246,20 @@ fn names_of_a_link_do_not_swell_copies() {
     });
 }
 
+/// Names of a file in directories that are nested more deeply than a path can say do not keep a sandbox from being forked.
+#[test]
+fn links_beyond_any_path_do_not_prevent_a_fork() {
+    on_the_host(async |h| {
+        let sandbox = h.create(&small_disk(h)).await;
+        let down = "for (1..45) { my $n = 'd' x 100; mkdir $n; chdir $n or die } ";
+        let make = "open my $f, '>', 'a' or die; link 'a', 'b' or die; symlink 'x', 's'; link 's', 't' or die;";
+        perl(&sandbox, &format!("chdir '/testbed'; {down} {make}")).await;
+        let fork = soon("fork", sandbox.fork()).await.unwrap();
+        let seen = "print join ' ', map { (lstat)[3] } 'a', 'b', 's', 't'";
+        assert_eq!(perl(&fork, &format!("chdir '/testbed'; {down} {seen}")).await, "2 2 2 2");
+    });
+}
+
 /// Resources that the kernel counts by user stay available to the host's user.
 #[test]
 fn counters_of_the_hosts_user_stay_free() {

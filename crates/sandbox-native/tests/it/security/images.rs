@@ -6,9 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sandbox::{ImageRef, Network, Runtime, Sandbox, ShellCommand, Spec};
+use sandbox::{
+    ByteSize, DiskQuota, ImageRef, Limits, Network, Runtime, Sandbox, ShellCommand, Spec,
+};
 
-use super::{Ground, ok, on_the_host, soon};
+use super::{Ground, ok, on_the_host, perl, soon};
 
 /// A root file system with nothing but a shell, made of this machine's own.
 #[expect(clippy::disallowed_methods, reason = "asks the host which libraries its shell needs")]
@@ -196,6 +198,25 @@ fn images_are_read_only() {
         assert_eq!(ok(&sandbox, "echo $(</etc/kept)").await, "changed\n");
         assert_eq!(fs::read_to_string(image.path().join("etc/kept")).unwrap(), "kept");
         assert!(!image.path().join("etc/new").exists());
+    });
+}
+
+/// A fork has no file that was removed before, however many attributes a command has given the directory that it was in.
+#[test]
+fn attributes_bring_no_removed_file_back() {
+    on_the_host(async |h| {
+        let limits = Limits { disk: Some(ByteSize::mib(64)), ..h.spec().limits };
+        // The kernel keeps more attributes of a file in memory than it lists.
+        let spec = Spec { disk_quota: DiskQuota::Memory, limits, ..h.spec() };
+        let sandbox = h.create(&spec).await;
+        let hide = format!(
+            "system('rm -rf /etc/alternatives && mkdir /etc/alternatives') == 0 or die; my ($d, $none) = ('/etc/alternatives', ''); \
+             for (1..300) {{ my $n = sprintf('user.%0240d', $_); syscall({}, $d, $n, $none, 0, 0) }} print scalar(<$d/*>) // 'empty'",
+            libc::SYS_setxattr
+        );
+        assert_eq!(perl(&sandbox, &hide).await, "empty");
+        let fork = soon("fork", sandbox.fork()).await.unwrap();
+        assert_eq!(ok(&fork, "ls -A /etc/alternatives").await, "");
     });
 }
 
