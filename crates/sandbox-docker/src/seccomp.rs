@@ -34,10 +34,10 @@ ptrace pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv recvfr
 remap_file_pages removexattr removexattrat rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction
 rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo
 sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam
-sched_getscheduler sched_rr_get_interval sched_yield seccomp select semctl semget semop semtimedop sendfile
+sched_getscheduler sched_rr_get_interval sched_yield select semctl semget semop semtimedop sendfile
 sendmmsg sendmsg sendto set_robust_list set_tid_address setfsgid setfsuid setgid setgroups setitimer setpgid
-setregid setresgid setresuid setreuid setsid setsockopt setuid setxattr setxattrat shmat shmctl shmdt shutdown
-sigaltstack signalfd signalfd4 splice stat statfs statmount statx symlink symlinkat sync sync_file_range
+setregid setresgid setresuid setreuid setsid setuid setxattr setxattrat shmat shmctl shmdt shutdown
+sigaltstack signalfd signalfd4 splice stat statfs statmount statx symlink symlinkat sync_file_range
 syncfs sysinfo tee tgkill time timer_create timer_delete timer_getoverrun timer_gettime timer_settime
 timerfd_create timerfd_gettime timerfd_settime times tkill truncate umask uname unlink unlinkat utime
 utimensat utimes vfork wait4 waitid write writev
@@ -49,8 +49,10 @@ const ENOSYS: u32 = 38;
 const ENOMEM: u32 = 12;
 const EINVAL: u32 = 22;
 const EMFILE: u32 = 24;
+const ENOPROTOOPT: u32 = 92;
 const EPROTONOSUPPORT: u32 = 93;
 const EOPNOTSUPP: u32 = 95;
+const ENOBUFS: u32 = 105;
 
 /// Flags of `clone` that create namespaces.
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
@@ -72,6 +74,15 @@ const NETLINK_ALL: u64 = 32;
 const HUGE_PAGES: [(&str, u32, u64); 3] =
     [("mmap", 3, 0x4_0000), ("memfd_create", 1, 4), ("shmget", 2, 0o4000)];
 const PR_SCHED_CORE: u32 = 62;
+const PR_SET_SECCOMP: u32 = 22;
+/// The operation of `seccomp` that installs a filter, and all there are.
+const SET_MODE_FILTER: u64 = 1;
+const SECCOMP_OPERATIONS: u64 = 4;
+/// Options of sockets: `SO_ATTACH_FILTER` and `SO_ATTACH_REUSEPORT_CBPF`; `IPV6_FLOWLABEL_MGR`.
+const SOL_SOCKET: u32 = 1;
+const ATTACHING: [u32; 2] = [26, 51];
+const IPV6: u32 = 41;
+const FLOWLABEL_MGR: u32 = 32;
 const RLIMIT_CORE: u64 = 4;
 const RLIMITS: u64 = 16;
 /// Modes of `fallocate`.
@@ -97,6 +108,8 @@ pub(crate) fn profile(users: Users) -> String {
     let allowed: Vec<&str> = ALLOWED.split_whitespace().collect();
     let mut rules = vec![json!({"names": allowed, "action": "SCMP_ACT_ALLOW"})];
     rules.push(returns(&["clone3", "io_setup", "memfd_secret"], ENOSYS, &[]));
+    // It would write the files of the whole machine to its disks.
+    rules.push(returns(&["sync"], SUCCESS, &[]));
     let inotify = ["inotify_init", "inotify_init1"];
     rules.push(match users {
         Users::Mapped => allow(&inotify, &[]),
@@ -114,6 +127,7 @@ pub(crate) fn profile(users: Users) -> String {
     priorities(&mut rules);
     allocation(&mut rules);
     requests(&mut rules);
+    options(&mut rules);
     // Programs for other architectures, such as 32-bit ones, are killed: their calls have other numbers. A daemon that does
     // not know the architecture ignores the newest calls, so it has to be named.
     let architectures = ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"]
@@ -192,11 +206,37 @@ fn requests(rules: &mut Vec<Value>) {
     for (mask, value) in all_but(&refused) {
         rules.push(allow(&["ioctl"], &[masked(1, mask.into(), value.into())]));
     }
-    // Threads that leave the other half of their core idle.
-    let idle = [masked(0, u64::from(u32::MAX), PR_SCHED_CORE.into())];
-    rules.push(returns(&["prctl"], EINVAL, &idle));
-    for (mask, value) in all_but(&[PR_SCHED_CORE]) {
+    // Threads that leave the other half of their core idle, and filters of system calls.
+    let refused = [PR_SCHED_CORE, PR_SET_SECCOMP];
+    for option in refused {
+        rules.push(returns(&["prctl"], EINVAL, &[masked(0, u64::from(u32::MAX), option.into())]));
+    }
+    for operation in 0..SECCOMP_OPERATIONS {
+        rules.push(match operation {
+            SET_MODE_FILTER => returns(&["seccomp"], EINVAL, &[equal(0, operation)]),
+            _ => allow(&["seccomp"], &[equal(0, operation)]),
+        });
+    }
+    for (mask, value) in all_but(&refused) {
         rules.push(allow(&["prctl"], &[masked(0, mask.into(), value.into())]));
+    }
+}
+
+/// All options of sockets but filter programs, which the kernel compiles in memory of the whole machine, and its flow labels.
+fn options(rules: &mut Vec<Value>) {
+    let is = |arg, value: u32| masked(arg, u32::MAX.into(), value.into());
+    for option in ATTACHING {
+        rules.push(returns(&["setsockopt"], ENOPROTOOPT, &[is(1, SOL_SOCKET), is(2, option)]));
+    }
+    rules.push(returns(&["setsockopt"], ENOBUFS, &[is(1, IPV6), is(2, FLOWLABEL_MGR)]));
+    for (level, refused) in [(SOL_SOCKET, &ATTACHING[..]), (IPV6, &[FLOWLABEL_MGR])] {
+        for (mask, value) in all_but(refused) {
+            let other = masked(2, mask.into(), value.into());
+            rules.push(allow(&["setsockopt"], &[is(1, level), other]));
+        }
+    }
+    for (mask, value) in all_but(&[SOL_SOCKET, IPV6]) {
+        rules.push(allow(&["setsockopt"], &[masked(1, mask.into(), value.into())]));
     }
 }
 

@@ -211,7 +211,16 @@ fn first_rules() -> Vec<Rule> {
         rule(libc::SYS_memfd_secret, vec![], libc::ENOSYS),
         // Threads that leave the other half of their core idle. As on a processor without such halves.
         rule(libc::SYS_prctl, vec![equal(0, PR_SCHED_CORE)], libc::EINVAL),
+        // It would write the files of the whole machine to its disks. Files of sandboxes are never written for safety.
+        rule(libc::SYS_sync, vec![], 0),
+        // All flow labels of IPv6 that the machine has. As on one without any left.
+        rule(
+            libc::SYS_setsockopt,
+            vec![equal(1, IPV6), equal(2, IPV6_FLOWLABEL_MGR)],
+            libc::ENOBUFS,
+        ),
     ];
+    rules.extend(packet_filters());
     rules.extend(huge_pages());
     rules.extend(socket_protocols());
     // Processors and priority of another thread or process, by its number; see `priorities` for the reason. Without effect
@@ -238,6 +247,32 @@ fn first_rules() -> Vec<Rule> {
 
 /// C libraries disagree on its type, or lack it.
 const PR_SCHED_CORE: u32 = 62;
+
+const IPV6: u32 = libc::IPPROTO_IPV6 as u32;
+const IPV6_FLOWLABEL_MGR: u32 = 32;
+/// The operation of `seccomp` that installs a filter, and that of `prctl` which does so, too.
+const SET_MODE_FILTER: u32 = 1;
+const PR_SET_SECCOMP: u32 = libc::PR_SET_SECCOMP as u32;
+
+/// Filter programs of sockets and of system calls. The kernel compiles each, in memory that no group is charged for and of
+/// which the machine has some hundred megabytes for all users: without any left no ordinary user can install a filter, and
+/// no sandbox start a command. As on a kernel without them.
+fn packet_filters() -> Vec<Rule> {
+    let equal = |arg, value| Test::Masked { arg, mask: u32::MAX, value };
+    let socket = libc::SOL_SOCKET as u32;
+    let attaching = [libc::SO_ATTACH_FILTER, libc::SO_ATTACH_REUSEPORT_CBPF];
+    let mut rules = Vec::from(attaching.map(|option| Rule {
+        call: libc::SYS_setsockopt,
+        tests: vec![equal(1, socket), equal(2, option as u32)],
+        result: libc::ENOPROTOOPT,
+    }));
+    for (call, operation) in
+        [(libc::SYS_seccomp, SET_MODE_FILTER), (libc::SYS_prctl, PR_SET_SECCOMP)]
+    {
+        rules.push(Rule { call, tests: vec![equal(0, operation)], result: libc::EINVAL });
+    }
+    rules
+}
 
 /// Huge pages that the machine has reserved, for a database or a virtual machine: no limit on memory holds for them. As on
 /// a machine without any left; programs then use ordinary pages.

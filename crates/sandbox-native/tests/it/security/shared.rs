@@ -100,6 +100,69 @@ fn huge_pages_of_others_stay_free() {
     });
 }
 
+/// The memory for compiled filter programs, of which the machine has a few hundred megabytes for all users: a sandbox gets
+/// none. Without any left, no other sandbox could start a command.
+#[test]
+fn filters_of_others_stay_free() {
+    on_both(async |h| {
+        let sandbox = h.sandbox().await;
+        // A program that accepts everything, for a socket and by two calls for system calls; then an option of another name.
+        let program = format!(
+            "use Socket; my $p = pack('S C C L', 6, 0, 0, 0x7fff0000); my $f = pack('S x6 Q', 1, unpack('Q', pack('P', $p))); \
+             socket(my $s, AF_INET, SOCK_DGRAM, 0) or die; sub said {{ print $_[0] ? 'works' : 0 + $!, ' ' }} \
+             said(setsockopt($s, SOL_SOCKET, $_, $f)) for 26, 51; said(syscall({}, 1, 0, $f) == 0); \
+             said(syscall({}, 22, 2, $f, 0, 0) == 0); said(setsockopt($s, SOL_SOCKET, SO_REUSEADDR, 1))",
+            libc::SYS_seccomp,
+            libc::SYS_prctl
+        );
+        let (option, call) = (libc::ENOPROTOOPT, libc::EINVAL);
+        let expected = format!("{option} {option} {call} {call} works ");
+        assert_eq!(perl(&sandbox, &program).await, expected);
+    });
+}
+
+/// The flow labels of IPv6, which all users of the machine have together: a sandbox gets none.
+#[test]
+fn flow_labels_of_others_stay_free() {
+    on_both(async |h| {
+        let sandbox = h.sandbox().await;
+        let program = "use Socket; socket(my $s, AF_INET6, SOCK_DGRAM, 0) or die; my $to = Socket::inet_pton(AF_INET6, '::1'); \
+             for my $option (32, 26) { my $value = $option == 32 ? $to . pack('NCCSSSL', 7, 0, 1, 1, 6, 6, 0) : pack('i', 1); \
+             print setsockopt($s, 41, $option, $value) ? 'works' : 0 + $!, ' ' }";
+        assert_eq!(perl(&sandbox, program).await, format!("{} works ", libc::ENOBUFS));
+    });
+}
+
+/// Data of the host that are not on its disk yet: `sync` in a sandbox does not write them, which would take all of the
+/// disk's time.
+#[test]
+fn files_of_others_are_not_written_to_the_disk() {
+    on_the_host(async |h| {
+        let sandbox = h.sandbox().await;
+        let file = h.home.join("changed");
+        // The kernel itself writes what is half a minute old, and other programs call `sync`.
+        for _ in 0..5 {
+            std::fs::write(&file, vec![1u8; 1 << 20]).unwrap();
+            let Some(before) = not_on_the_disk(&file) else {
+                return skip("cachestat", "the kernel does not tell what is not on the disk");
+            };
+            assert_eq!(perl(&sandbox, &format!("print syscall({})", libc::SYS_sync)).await, "0");
+            if before > 0 && not_on_the_disk(&file) == Some(before) {
+                return;
+            }
+        }
+        panic!("everything is written");
+    });
+}
+
+/// The number of pages of a file that were changed in memory only.
+fn not_on_the_disk(file: &std::path::Path) -> Option<u64> {
+    // `cachestat`, for the whole file: what is cached, changed, and three more numbers.
+    let program = "my ($range, $found) = (qq(\\0) x 16, qq(\\0) x 40); open(my $f, '<', 'FILE') or die; \
+         syscall(451, fileno $f, $range, $found, 0) == 0 and print unpack 'x8Q', $found";
+    perl_outside(&program.replace("FILE", file.to_str()?)).parse().ok()
+}
+
 /// An ordinary user keeps half of the files and instances that the user may watch, whatever all sandboxes of a program
 /// take together.
 #[test]
