@@ -314,7 +314,12 @@ pub(crate) enum Afterwards {
     StayStopped,
 }
 
-/// Kills these processes: first SIGTERM, then SIGKILL, after [`GRACE`], or once more than [`MAX_NEW`] have appeared.
+/// Time between SIGTERM and SIGKILL for so many processes.
+fn grace(processes: usize) -> Duration {
+    if processes > MANY { SHORT_GRACE } else { GRACE }
+}
+
+/// Kills these processes: first SIGTERM, then SIGKILL, after [`grace`], or once more than [`MAX_NEW`] have appeared.
 pub(crate) fn kill(scope: Scope<'_>, stopping: Stopping<'_>) {
     // Those that have ended are reaped here, because their ends mean nothing any more. The ends of others are handled
     // elsewhere.
@@ -327,8 +332,7 @@ pub(crate) fn kill(scope: Scope<'_>, stopping: Stopping<'_>) {
     };
     let asked = find();
     signal(&asked, Signal::TERM);
-    let grace = if asked.len() > MANY { SHORT_GRACE } else { GRACE };
-    let deadline = Instant::now() + grace;
+    let deadline = Instant::now() + grace(asked.len());
     let mut seen: HashSet<i32> = asked.iter().copied().collect();
     while Instant::now() < deadline && seen.len() <= asked.len() + MAX_NEW {
         let found = find();
@@ -426,6 +430,14 @@ mod tests {
         assert_eq!(killed(scope(&none)), [10, 11, 12]);
         assert_eq!(killed(scope(&HashSet::from([10]))), [12]);
         assert_eq!(killed(Scope::AllBut(&HashSet::from([10]))), [11, 12, 20, 21, 31, 32]);
+    }
+
+    #[test]
+    fn few_processes_get_time_to_end_by_themselves() {
+        for few in [0, 1, MANY] {
+            assert_eq!(grace(few), Duration::from_millis(200));
+        }
+        assert_eq!(grace(129), Duration::from_millis(50));
     }
 
     #[test]

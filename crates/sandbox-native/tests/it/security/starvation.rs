@@ -9,8 +9,8 @@ use super::{Ground, SCRIPT, ok, on_the_host, sh_within, soon, store};
 
 /// As many loops as make everything in the same group wait for seconds.
 const LOOPS: &str = "for i in {1..250}; do (while :; do :; done) & done 2>/dev/null; wait";
-/// How late a time limit may take effect besides what it takes on this machine without any load: the processes of the
-/// command get 200 ms to end by themselves, and 250 of them have to be scheduled once to die.
+/// How late a time limit may take effect besides what it takes on this machine without any load, where the command gets
+/// 200 ms to end by itself: more than 128 processes get only 50 ms, but all of them have to be scheduled once to die.
 const TOLERANCE: Duration = Duration::from_millis(250);
 
 /// How much later than its time limit a command was reported as timed out.
