@@ -92,7 +92,7 @@ macro_rules! send_descriptors {
 }
 pub(super) use send_descriptors;
 
-pub(super) const ATTACKS: [(&str, &str); 16] = [
+pub(super) const ATTACKS: [(&str, &str); 19] = [
     (
         "timers",
         concat!(
@@ -172,5 +172,17 @@ pub(super) const ATTACKS: [(&str, &str); 16] = [
     (
         "shared memory",
         "for i in $(seq 40); do dd if=/dev/zero of=/dev/shm/f$i bs=1M count=16; ipcmk -M 16777216; ipcmk -Q; ipcmk -S 200; done; sleep 9",
+    ),
+    (
+        "names of links",
+        "exec perl -e \"mkdir q(t); symlink q(x) x 4000, q(t/0); for (1..30000) { link q(t/0), qq(t/\\$_) } sleep 9\"",
+    ),
+    (
+        "leases",
+        "exec perl -e \"\\$SIG{IO} = q(IGNORE); for my \\$i (1..900) { open(my \\$f, q(+>), qq(l\\$i)) or last; fcntl(\\$f, 1024, 1); push @k, \\$f } sleep 9\"",
+    ),
+    (
+        "endless forks",
+        "exec perl -e \"for (1..100) { next if fork; while (1) { kill q(CONT), -1; exit if fork } } sleep 9\"",
     ),
 ];
