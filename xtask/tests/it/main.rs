@@ -10,6 +10,7 @@ mod calls;
 mod files;
 mod looks;
 mod options;
+mod promises;
 mod walks;
 mod words;
 
