@@ -246,14 +246,24 @@ fn a_served_model_answers_and_ends() {
         assert!(arguments["times"].is_i64(), "{reply}");
     }
 
-    // Whoever hangs up frees the only place there is: the next answer does not wait for what nobody reads.
-    let no_end = json!({
-        "max_tokens": 8000, "temperature": 0, "messages": [{"role": "user", "content": "Count."}]
-    });
-    for _ in 0..3 {
+    // Whoever hangs up, while the prompt is read or tokens are sampled, frees the only slot there is: the next answer does not
+    // wait for what nobody reads.
+    let completions = format!("{url}/completions");
+    let endless = json!({ "prompt": [1, 4093], "max_tokens": 8000, "ignore_eos": true });
+    let prompt = |first: &str| {
+        let content = format!("{first} {}", "word ".repeat(7000));
+        json!({ "max_tokens": 1000, "messages": [{"role": "user", "content": content}] })
+    };
+    let requests = [
+        (&chat, prompt("One")),
+        (&completions, endless.clone()),
+        (&chat, prompt("Two")),
+        (&completions, endless),
+    ];
+    for (to, request) in requests {
         let hung_up = Command::new("curl")
-            .args(["-sS", "--max-time", "0.5", &chat, "-H", "content-type: application/json"])
-            .args(["-d", &no_end.to_string()])
+            .args(["-sS", "--max-time", "0.5", to, "-H", "content-type: application/json"])
+            .args(["-d", &request.to_string()])
             .output();
         assert!(!hung_up.unwrap().status.success(), "it ended too soon to be hung up on");
     }
