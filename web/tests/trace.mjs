@@ -41,9 +41,9 @@ export async function traced({ page, address }, hash, name, first, act) {
   await browser.stopTracing();
   await tab.close();
   const { traceEvents: events } = JSON.parse(readFileSync(path, 'utf8'));
-  const paint = events.find((e) => e.name === 'firstContentfulPaint');
+  // Other tabs may paint too; that of the test has by far the most tasks.
+  const [paint, tasks] = events.filter((e) => e.name === 'firstContentfulPaint').map((e) => [e, tasksOf(events, e, e.ts - fcp * 1000)]).sort(([, a], [, b]) => b.length - a.length)[0] ?? [null, []];
   check(paint && fcp > 0, 'the trace has no first contentful paint');
-  const tasks = events.filter((e) => e.pid === paint.pid && e.tid === paint.tid && e.name === 'RunTask' && e.ts >= paint.ts - fcp * 1000).map((e) => e.dur / 1000);
   check(tasks.length > 100, `the trace has ${tasks.length} tasks`);
   const longest = Math.round(Math.max(...tasks));
   const late = frames.filter((ms) => ms > LATE).length;
@@ -51,3 +51,6 @@ export async function traced({ page, address }, hash, name, first, act) {
     + `${late} of ${frames.length} frames late while scrolling, longest ${Math.round(Math.max(...frames))} ms; jumps drawn after ${jumps.join(' and ')} ms`;
   return { note, longest };
 }
+
+/** Milliseconds of the tasks of the thread of an event, from a time on. */
+const tasksOf = (events, { pid, tid }, from) => events.filter((e) => e.pid === pid && e.tid === tid && e.name === 'RunTask' && e.ts >= from).map((e) => e.dur / 1000);
