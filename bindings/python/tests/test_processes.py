@@ -141,6 +141,7 @@ def test_kill_leaves_nothing_though_a_forked_process_lives(script: Start) -> Non
     assert gone(name)
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_process_starts_its_own(sandbox: Sandbox) -> None:
     reader, writer = os.pipe()
     child = os.fork()
