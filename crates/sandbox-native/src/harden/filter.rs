@@ -255,8 +255,8 @@ const SET_MODE_FILTER: u32 = 1;
 const PR_SET_SECCOMP: u32 = libc::PR_SET_SECCOMP as u32;
 
 /// Filter programs of sockets and of system calls. The kernel compiles each, in memory that no group is charged for and of
-/// which the machine has some hundred megabytes for all users: without any left no ordinary user can install a filter, and
-/// no sandbox start a command. As on a kernel without them.
+/// which the machine has some hundred megabytes for all users: without any left no ordinary user can install a filter. As on
+/// a kernel without them.
 fn packet_filters() -> Vec<Rule> {
     let equal = |arg, value| Test::Masked { arg, mask: u32::MAX, value };
     let socket = libc::SOL_SOCKET as u32;

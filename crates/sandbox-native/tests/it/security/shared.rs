@@ -101,7 +101,7 @@ fn huge_pages_of_others_stay_free() {
 }
 
 /// The memory for compiled filter programs, of which the machine has a few hundred megabytes for all users: a sandbox gets
-/// none. Without any left, no other sandbox could start a command.
+/// none. Without any left, no ordinary user of the host can install a filter.
 #[test]
 fn filters_of_others_stay_free() {
     on_both(async |h| {
