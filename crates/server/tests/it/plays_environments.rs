@@ -245,7 +245,7 @@ fn bad_requests_are_refused_and_change_nothing() {
         let (session, _) = server.reset("math", json!({"row": "a"})).await;
         let reset = "/v1/environments/math/reset";
         let step = format!("{session}/step");
-        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        let deep = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
         let cases = [
             (reset, "{\"row\": 1}".to_owned(), 404),
             (reset, "{\"row\": \"b\"}".into(), 404),

@@ -7,7 +7,7 @@ use lis_server::{EachSandbox, Quotas, ServeOptions, Token, Tokens};
 use model::SharedModel;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use testkit::{ScriptedModel, Step, bash, submit};
+use testkit::{Call, ScriptedModel, Step, bash, calls, submit};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -440,7 +440,10 @@ fn a_quota_in_dollars_that_is_used_up_refuses_episodes_and_chats() {
     let key = http_server::KeyHash::of(b"alice");
     let tokens = Tokens::new(vec![Token { name: "alice".into(), key, quotas }]).unwrap();
     let data = tempfile::tempdir().unwrap();
-    let model = ScriptedModel::answering(|_| submit().tokens(20_000, 0));
+    let model = ScriptedModel::answering(|_| {
+        let answer = Call::bash("echo done > /testbed/output/answer.txt");
+        calls([answer, Call::submit()]).tokens(20_000, 0)
+    });
     let mut options = crate::answers_chats::options(SharedModel::new(model), &data);
     let served = &mut options.episodes.as_mut().unwrap().models[0];
     // Per million tokens: the first call costs two cents.
@@ -451,7 +454,9 @@ fn a_quota_in_dollars_that_is_used_up_refuses_episodes_and_chats() {
             request.json(body).send().await.unwrap()
         };
         let question = json!({ "messages": [{ "role": "user", "content": "x" }] });
-        assert_eq!(post("/v1/chat/completions", &question).await.status(), 200);
+        let answered = post("/v1/chat/completions", &question).await;
+        let status = answered.status();
+        assert_eq!(status, 200, "{}", answered.text().await.unwrap());
         for (path, body) in
             [("/v1/chat/completions", question), ("/v1/episodes", json!({ "task": "x" }))]
         {

@@ -21,7 +21,8 @@ fn malformed_requests_are_refused_with_a_reason() {
             (Method::POST, "/v2/sandboxes".into(), b"{}".to_vec(), 400),
             (Method::POST, "/v2/sandboxes".into(), b"[1]".to_vec(), 400),
             (Method::POST, "/v2/sandboxes".into(), b"\xff\xfe".to_vec(), 400),
-            (Method::POST, "/v2/sandboxes".into(), vec![b'['; 100_000], 400),
+            (Method::POST, "/v2/sandboxes".into(), vec![b'['; 50_000], 400),
+            (Method::POST, "/v2/sandboxes".into(), vec![b'['; 200_000], 413),
             (Method::POST, "/v2/sandboxes".into(), vec![b' '; 9 << 20], 413),
             (
                 Method::POST,
