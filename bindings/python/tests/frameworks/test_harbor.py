@@ -18,7 +18,7 @@ TASK = EXAMPLES / "harbor_tasks/count-words"
 #: Its sandboxes die when Harbor wants to run something in them.
 KILLED = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = {[str(directory) for directory in Path(__file__).parents[:2]]!r}
 from helpers import kill_sandboxes
 from llm_in_sandbox.harbor import Environment
 
