@@ -53,4 +53,4 @@ export async function traced({ page, address }, hash, name, first, act) {
 }
 
 /** Milliseconds of the tasks of the thread of an event, from a time on. */
-const tasksOf = (events, { pid, tid }, from) => events.filter((e) => e.pid === pid && e.tid === tid && e.name === 'RunTask' && e.ts >= from).map((e) => e.dur / 1000);
+const tasksOf = (events, { pid, tid }, from) => events.filter((e) => e.ph === 'X' && e.pid === pid && e.tid === tid && e.name === 'RunTask' && e.ts >= from).map((e) => e.dur / 1000);
