@@ -93,7 +93,8 @@ export function VirtualList(props: Props) {
       const jump = Math.abs(top - s.last) > s.view * 2;
       if (jump) s.shift = (top / (MOST - s.view)) * (whole - s.view) - top;
       clearTimeout(s.idle);
-      s.idle = window.setTimeout(() => place(s.top + s.shift), 160);
+      // Not while a scroll is on its way of which no event has told yet: that one comes here again.
+      s.idle = window.setTimeout(() => el.scrollTop === s.top && place(s.top + s.shift), 160);
     } else if (whole <= MOST) s.shift = 0;
     s.own = -1;
     s.top = top;
@@ -146,7 +147,7 @@ export function VirtualList(props: Props) {
         if (s.target !== NONE) return place(offsetOf(s.target));
         if (above !== 0 && scroller.current) {
           if (heights.total <= MOST) {
-            scroller.current.scrollTop = s.top + above;
+            scroller.current.scrollTop += above;
             s.top = scroller.current.scrollTop;
             s.last = s.top;
           } else s.shift += above;
