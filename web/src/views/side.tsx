@@ -118,7 +118,7 @@ function Row({ positions, columns, sides }: { positions: number[]; columns: (Col
         const column = columns[i];
         const turn = column?.episode.turns[at];
         const side = sides[i];
-        if (!column || !side || at < 0) return <div key={i} class="side-cell empty" aria-label="no turn" />;
+        if (!column || !side || at < 0) return <div key={i} class="side-cell empty" role="img" aria-label="no turn" />;
         if (!turn) return <div key={i} class="side-cell"><div class="ghost-turn"><span class="ghost" /><span class="ghost" /></div></div>;
         if (turn.omitted) return <div key={i} class="side-cell"><Omitted turns={turn.omitted} /></div>;
         const other = beside<Parts>(i, parts);
