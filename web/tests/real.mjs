@@ -293,11 +293,14 @@ export const realTests = [
     const outline = page.locator('.outline-row');
     await outline.first().waitFor();
     const shown = await outline.count();
-    for (let i = 0; i < shown; i++) {
+    const end = page.locator('.turn.current', { hasText: 'the end' });
+    // A key that is pressed before the one before it was drawn may go to the same turn.
+    for (let i = 0; i < 3 * shown && (await end.count()) === 0; i++) {
       await page.keyboard.press('j');
       await page.locator('.outline-row.current').nth(0).waitFor();
+      await settle(page);
     }
-    await page.locator('.turn.current', { hasText: 'the end' }).waitFor();
+    await end.waitFor();
     for (const tab of ['Files', 'Details']) {
       await page.getByRole('link', { name: new RegExp(`^${tab}`) }).click();
       await settle(page);
