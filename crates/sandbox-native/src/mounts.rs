@@ -16,9 +16,9 @@ use std::{
 use rustix::{
     fs::{CWD, FileType, Mode, makedev, mknodat},
     mount::{
-        FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags,
-        MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create, fsmount, fsopen, mount,
-        mount_bind, mount_change, mount_remount, move_mount, open_tree, unmount,
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
+        UnmountFlags, fsconfig_create, fsmount, fsopen, mount, mount_bind, mount_remount,
+        move_mount, open_tree, unmount,
     },
 };
 
@@ -113,8 +113,6 @@ impl Shared {
         kept: Option<PathBuf>,
         owners: &Owners<'_>,
     ) -> Result<Self, Failure> {
-        let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-        mount_change("/", slave).step("separating the mounts from the host's")?;
         mount("tmpfs", scratch, "tmpfs", MountFlags::NOSUID, Some(c"mode=0755"))
             .step(format!("mounting a tmpfs on {}", scratch.display()))?;
         std::env::set_current_dir(scratch).step("entering the scratch directory")?;

@@ -8,6 +8,7 @@ use std::{
 };
 
 use rustix::{
+    mount::{MountPropagationFlags, mount_change},
     process::{DumpableBehavior, Uid, set_dumpable_behavior},
     thread::{CapabilitiesSecureBits, CapabilitySet, UnshareFlags},
 };
@@ -86,6 +87,10 @@ impl Identity {
         let limits = CallerLimits::read();
         if has_mount_rights() {
             unshare(UnshareFlags::NEWNS).step("creating a mount namespace")?;
+            // Whatever is mounted from here on stays in it, where the host's mounts are shared. The kernel does the same
+            // for a namespace of another user.
+            mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+                .step("separating the mounts from the host's")?;
             let root = SHIFTED_ROOT + std::process::id() % RANGES * USERS;
             let userns = template_namespace(single, root, USERS);
             let userns = userns.step("creating a user namespace")?;

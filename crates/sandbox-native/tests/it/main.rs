@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 mod mirror;
+mod mounts_stay_apart;
 mod reaches_public_servers;
 mod remote;
 mod security;
