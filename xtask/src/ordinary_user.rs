@@ -60,6 +60,9 @@ const KILLS: u32 = 10;
 /// The built tests, below the user's home.
 const ARCHIVE: &str = "tests.tar.zst";
 
+/// The test runner, below the user's home.
+const RUNNER: &str = "cargo-nextest";
+
 /// A user and group id that own nothing on this machine.
 const USER: u32 = 12345;
 
@@ -68,40 +71,45 @@ pub(crate) fn workspace(home: &Path) -> PathBuf {
     home.join("workspace")
 }
 
-/// Runs the tests with everything they need below `home`, which is created.
-pub(crate) fn run_tests(paths: &Paths, home: &Path, tests: &Selection) -> Result<()> {
-    archive(paths, home, tests)?;
-    run_archived(paths, home, tests)
+/// The root file system of the tests below the user's home.
+fn rootfs(home: &Path) -> PathBuf {
+    home.join("rootfs")
 }
 
-/// Creates `home` and puts the built tests there. This alone calls cargo, and so waits while other steps build.
-pub(crate) fn archive(paths: &Paths, home: &Path, tests: &Selection) -> Result<()> {
+/// Runs the tests with everything they need below `home`, which is created.
+pub(crate) fn run_tests(paths: &Paths, home: &Path, tests: &Selection) -> Result<()> {
+    prepare(paths, home, tests)?;
+    run_prepared(paths, home, tests)
+}
+
+/// Creates `home` with the built tests and all they need. This alone calls cargo, and so waits while other steps build.
+pub(crate) fn prepare(paths: &Paths, home: &Path, tests: &Selection) -> Result<()> {
     fs::create_dir(home).with_context(|| format!("creating {}", home.display()))?;
     run(cargo(paths, "nextest")
         .args(["archive", "--zstd-level", "1"])
         .args(tests.archived)
         .arg("--archive-file")
-        .arg(home.join(ARCHIVE)))
-}
-
-/// Runs the tests that [`archive`] put below `home`.
-pub(crate) fn run_archived(paths: &Paths, home: &Path, tests: &Selection) -> Result<()> {
-    let workspace = workspace(home);
-    let rootfs = home.join("rootfs");
-    let archive = home.join(ARCHIVE);
+        .arg(home.join(ARCHIVE)))?;
+    let (workspace, rootfs) = (workspace(home), rootfs(home));
     for dir in [&home.join("tmp"), &home.join("built"), &rootfs, &workspace] {
         fs::create_dir(dir).with_context(|| format!("creating {}", dir.display()))?;
     }
     copy_workspace(paths, &workspace)?;
-    let runner = home.join("cargo-nextest");
-    copy_runner(&runner)?;
+    copy_runner(&home.join(RUNNER))?;
     run(Command::new("chown").args(["--recursive", &format!("{USER}:{USER}")]).arg(home))?;
-
-    let mut command = as_user(home);
     // Opened here, because the user may not read its directory. Without it, tests skip themselves visibly.
-    if let Ok(system) = fs::File::open(paths.rootfs_archive()) {
-        run(as_user(home).arg("tar").args(rootfs::UNPACK).arg(&rootfs).stdin(system))?;
-        command.arg(format!("LIS_TEST_ROOTFS={}", rootfs.display()));
+    match fs::File::open(paths.rootfs_archive()) {
+        Ok(system) => run(as_user(home).arg("tar").args(rootfs::UNPACK).arg(&rootfs).stdin(system)),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Runs the tests that [`prepare`] put below `home`.
+pub(crate) fn run_prepared(paths: &Paths, home: &Path, tests: &Selection) -> Result<()> {
+    let workspace = workspace(home);
+    let mut command = as_user(home);
+    if paths.rootfs_archive().exists() {
+        command.arg(variable("LIS_TEST_ROOTFS", &rootfs(home)));
     }
     for name in PASSED_ON {
         if let Ok(value) = env::var(name) {
@@ -114,10 +122,10 @@ pub(crate) fn run_archived(paths: &Paths, home: &Path, tests: &Selection) -> Res
         .arg(format!("LIS_KILLS={KILLS}"))
         .arg(variable("LIS_SHARED", &paths.root.join("../shared")))
         // Where snapshots are; the path they were built at may not be readable.
-        .arg(format!("INSTA_WORKSPACE_ROOT={}", workspace.display()))
-        .arg(&runner)
+        .arg(variable("INSTA_WORKSPACE_ROOT", &workspace))
+        .arg(home.join(RUNNER))
         .args(["nextest", "run", "--no-fail-fast", "--archive-file"])
-        .arg(&archive)
+        .arg(home.join(ARCHIVE))
         .arg("--extract-to")
         .arg(home.join("built"))
         .arg("--workspace-remap")

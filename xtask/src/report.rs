@@ -29,20 +29,52 @@ struct Step {
     failed: bool,
 }
 
-/// The result of a step that ran beside others, with all it printed.
-pub(crate) struct Beside {
+/// Steps that run one after another beside those of the report, which is given them in the end.
+pub(crate) struct Beside<'a> {
+    /// Where their programs put temporary files.
+    temporary: &'a Path,
+    done: Vec<Done>,
+}
+
+/// A step that ran beside others, with all it printed.
+struct Done {
     name: &'static str,
     took: Duration,
     text: String,
     result: Result<()>,
+    tests: Results,
 }
 
-impl Beside {
+impl<'a> Beside<'a> {
+    pub(crate) fn new(temporary: &'a Path) -> Self {
+        Self { temporary, done: Vec::new() }
+    }
+
     /// Runs a step whose programs have this niceness, so that they take the time in which others wait.
-    pub(crate) fn run(name: &'static str, niceness: u8, work: impl FnOnce() -> Result<()>) -> Self {
+    pub(crate) fn step(
+        &mut self,
+        name: &'static str,
+        niceness: u8,
+        work: impl FnOnce() -> Result<()>,
+    ) {
         let start = Instant::now();
-        let (result, text) = run::beside(niceness, work);
-        Self { name, took: start.elapsed(), text, result }
+        let (result, text) = run::beside(niceness, self.temporary, work);
+        let tests = Results::default();
+        self.done.push(Done { name, took: start.elapsed(), text, result, tests });
+    }
+
+    /// Runs a step that calls the test runner in this workspace, and counts its tests.
+    pub(crate) fn tests(
+        &mut self,
+        name: &'static str,
+        workspace: &Path,
+        work: impl FnOnce() -> Result<()>,
+    ) {
+        let mut tests = Results::default();
+        self.step(name, 0, || counted(workspace, &mut tests, work));
+        if let Some(done) = self.done.last_mut() {
+            done.tests = tests;
+        }
     }
 }
 
@@ -59,13 +91,17 @@ impl Report {
         self.steps.push(Step { name, took: start.elapsed(), failed: result.is_err() });
     }
 
-    /// Prints and records a step that ran beside others.
-    pub(crate) fn add(&mut self, step: Beside) {
-        eprint!("\n== {} (beside the tests)\n{}", step.name, step.text);
-        if let Err(error) = &step.result {
-            eprintln!("error: {error:#}");
+    /// Prints and records steps that ran beside others.
+    pub(crate) fn add(&mut self, beside: Beside<'_>) {
+        for step in beside.done {
+            eprint!("\n== {} (beside the tests)\n{}", step.name, step.text);
+            if let Err(error) = &step.result {
+                eprintln!("error: {error:#}");
+            }
+            let failed = step.result.is_err();
+            self.steps.push(Step { name: step.name, took: step.took, failed });
+            self.tests.add(step.tests);
         }
-        self.steps.push(Step { name: step.name, took: step.took, failed: step.result.is_err() });
     }
 
     /// Notes a step that does not run here, and why.
@@ -81,20 +117,9 @@ impl Report {
         workspace: &Path,
         work: impl FnOnce() -> Result<()>,
     ) {
-        let file = workspace.join(RESULTS);
-        let mut counted = Results::default();
-        self.step(name, || {
-            // Results of an earlier run must not be mistaken for this one's.
-            let _ = fs::remove_file(&file);
-            let result = work();
-            match Results::read(&file) {
-                Ok(results) => counted = results,
-                // A runner that failed early wrote nothing; its own error tells more.
-                Err(error) => return result.and(Err(error)),
-            }
-            result
-        });
-        self.tests.add(counted);
+        let mut tests = Results::default();
+        self.step(name, || counted(workspace, &mut tests, work));
+        self.tests.add(tests);
     }
 
     /// Prints the summary and returns the exit code.
@@ -110,6 +135,20 @@ impl Report {
     fn failed(&self) -> usize {
         self.steps.iter().filter(|step| step.failed).count()
     }
+}
+
+/// Calls the test runner in this workspace, and reads how its tests ended.
+fn counted(workspace: &Path, tests: &mut Results, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let file = workspace.join(RESULTS);
+    // Results of an earlier run must not be mistaken for this one's.
+    let _ = fs::remove_file(&file);
+    let result = work();
+    match Results::read(&file) {
+        Ok(results) => *tests = results,
+        // A runner that failed early wrote nothing; its own error tells more.
+        Err(error) => return result.and(Err(error)),
+    }
+    result
 }
 
 impl std::fmt::Display for Report {

@@ -4,7 +4,7 @@ use std::{
     cell::RefCell,
     ffi::OsStr,
     fs::File,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 /// How the programs of a step that runs beside others are run, and what they have printed.
 struct Beside {
     niceness: u8,
+    temporary: PathBuf,
     text: String,
 }
 
@@ -23,10 +24,10 @@ thread_local! {
     static BESIDE: RefCell<Option<Beside>> = const { RefCell::new(None) };
 }
 
-/// Does the work with programs of [`run`] at this niceness, and returns all they printed: for steps beside others, whose
-/// output must not mix with theirs.
-pub(crate) fn beside<T>(niceness: u8, work: impl FnOnce() -> T) -> (T, String) {
-    BESIDE.set(Some(Beside { niceness, text: String::new() }));
+/// Does the work with programs of [`run`] at this niceness and with this directory for temporary files, and returns all
+/// they printed: for steps beside others, whose output must not mix with theirs. Standard input is not passed on.
+pub(crate) fn beside<T>(niceness: u8, temporary: &Path, work: impl FnOnce() -> T) -> (T, String) {
+    BESIDE.set(Some(Beside { niceness, temporary: temporary.to_owned(), text: String::new() }));
     let result = work();
     let text = BESIDE.take().map(|beside| beside.text).unwrap_or_default();
     (result, text)
@@ -48,10 +49,10 @@ pub(crate) fn note(line: &str) {
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = command_line(command);
     note(&format!("$ {line}"));
-    let niceness = BESIDE.with_borrow(|beside| beside.as_ref().map(|beside| beside.niceness));
-    let status = match niceness {
+    let beside = BESIDE.with_borrow(|beside| beside.as_ref().map(|beside| nice(beside, command)));
+    let status = match beside {
         None => command.status(),
-        Some(niceness) => nice(niceness, command).output().map(|output| {
+        Some(mut command) => command.output().map(|output| {
             for stream in [output.stdout, output.stderr] {
                 note(String::from_utf8_lossy(&stream).trim_end());
             }
@@ -84,11 +85,12 @@ pub(crate) fn run_into(file: &Path, command: &mut Command) -> Result<()> {
 }
 
 /// The same program, started through `nice`, and killed where it hangs.
-fn nice(niceness: u8, command: &Command) -> Command {
+fn nice(beside: &Beside, command: &Command) -> Command {
     let mut nice = Command::new("timeout");
-    nice.args(["--kill-after=10", LONGEST, "nice", "-n", &niceness.to_string()])
+    nice.args(["--kill-after=10", LONGEST, "nice", "-n", &beside.niceness.to_string()])
         .arg(command.get_program())
-        .args(command.get_args());
+        .args(command.get_args())
+        .env("TMPDIR", &beside.temporary);
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => nice.env(name, value),
@@ -119,13 +121,14 @@ mod tests {
 
     #[test]
     fn programs_beside_others_print_into_the_result() {
-        let (result, text) = beside(1, || {
+        let (result, text) = beside(1, Path::new("/"), || {
             note("first");
-            run(Command::new("sh").args(["-c", "echo out; echo err >&2; nice; exit 3"]))
+            run(Command::new("sh")
+                .args(["-c", "echo out; echo err >&2; nice; echo $TMPDIR; exit 3"]))
         });
         assert!(result.unwrap_err().to_string().contains("exit status: 3"));
         let lines: Vec<&str> = text.lines().skip(2).collect();
-        assert_eq!(lines, ["out", "1", "err"], "{text}");
+        assert_eq!(lines, ["out", "1", "/", "err"], "{text}");
         assert!(text.starts_with("first\n$ sh -c"), "{text}");
     }
 }

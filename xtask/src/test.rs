@@ -93,25 +93,22 @@ pub(crate) fn test(paths: &Paths) -> Result<ExitCode> {
         built.build(paths)?;
         wheel = Some(python_package::pack(paths)?);
         match root {
-            true => ordinary_user::archive(paths, &home, &ordinary_user::ALL),
+            true => ordinary_user::prepare(paths, &home, &ordinary_user::ALL),
             false => Ok(()),
         }
     });
-    let finished = thread::scope(|scope| {
-        let (daemon, wheel) = (&daemon, wheel.as_deref());
-        let others = scope.spawn(move || beside(paths, daemon, wheel));
+    let temporary = daemon.temporary();
+    thread::scope(|scope| {
+        let (home, wheel) = (root.then_some(home.as_path()), wheel.as_deref());
+        let (daemon, temporary) = (&daemon, temporary.as_path());
+        let compilers = scope.spawn(move || beside_for_compilers(paths, temporary));
+        let users = scope.spawn(move || beside_for_users(paths, daemon, temporary, wheel, home));
         report.tests("tests", &paths.root, || run_tests(paths, daemon, &built, root));
-        if root {
-            let workspace = ordinary_user::workspace(&home);
-            report.tests("tests as an ordinary user", &workspace, || {
-                ordinary_user::run_archived(paths, &home, &ordinary_user::ALL)
-            });
+        for steps in [compilers, users] {
+            report.add(steps.join().map_err(|_| anyhow!("a step beside the tests panicked"))?);
         }
-        others.join()
-    });
-    for step in finished.map_err(|_| anyhow!("a step beside the tests panicked"))? {
-        report.add(step);
-    }
+        anyhow::Ok(())
+    })?;
     report.step("the scratch directory is removed", || {
         drop(daemon);
         Ok(())
@@ -128,25 +125,38 @@ pub(crate) fn build(paths: &Paths) -> Result<()> {
         .env("CMAKE_CXX_FLAGS_RELEASE", "-O1 -DNDEBUG"))
 }
 
-/// The steps beside the tests, in order: those that compute, at the lowest priority, then those that wait as often as the
-/// tests do, by which time the tests that need the machine for themselves have ended.
-fn beside(paths: &Paths, daemon: &Daemon, wheel: Option<&Path>) -> Vec<Beside> {
-    let packed = || wheel.context("there is no wheel");
-    let mut done = vec![
-        Beside::run("documentation", COMPUTING, || documentation(paths)),
-        Beside::run("builds on macOS", COMPUTING, || builds_on_mac(paths)),
-        Beside::run("examples in the documentation", COMPUTING, || examples(paths)),
-    ];
+/// Beside the tests, at the lowest priority, what compiles; then the page, by which time the tests that need the machine for
+/// themselves have ended.
+fn beside_for_compilers<'a>(paths: &Paths, temporary: &'a Path) -> Beside<'a> {
+    let mut beside = Beside::new(temporary);
+    beside.step("documentation", COMPUTING, || documentation(paths));
+    beside.step("builds on macOS", COMPUTING, || builds_on_mac(paths));
+    beside.step("examples in the documentation", COMPUTING, || examples(paths));
     if web::is_possible() {
-        done.push(Beside::run("the page in a browser", WAITING, || {
-            web::test(paths, web::program(paths).as_deref())
-        }));
+        let program = web::program(paths);
+        beside.step("the page in a browser", WAITING, || web::test(paths, program.as_deref()));
     }
-    done.push(Beside::run("python package", WAITING, || {
-        python_package::step(paths, packed()?, daemon)
-    }));
-    done.push(Beside::run("framework adapters", WAITING, || frameworks::check(paths, packed()?)));
-    done
+    beside
+}
+
+/// Beside the tests, what waits as often as they do: the Python package, and the tests of an ordinary user with this home.
+fn beside_for_users<'a>(
+    paths: &Paths,
+    daemon: &Daemon,
+    temporary: &'a Path,
+    wheel: Option<&Path>,
+    home: Option<&Path>,
+) -> Beside<'a> {
+    let wheel = || wheel.context("there is no wheel");
+    let mut beside = Beside::new(temporary);
+    beside.step("framework adapters", WAITING, || frameworks::check(paths, wheel()?));
+    beside.step("python package", WAITING, || python_package::step(paths, wheel()?, daemon));
+    if let Some(home) = home {
+        beside.tests("tests as an ordinary user", &ordinary_user::workspace(home), || {
+            ordinary_user::run_prepared(paths, home, &ordinary_user::ALL)
+        });
+    }
+    beside
 }
 
 fn documentation(paths: &Paths) -> Result<()> {
@@ -190,6 +200,7 @@ fn run_tests(paths: &Paths, daemon: &Daemon, built: &Built, root: bool) -> Resul
     run(cargo(paths, "nextest")
         .args(["run", "--no-fail-fast"])
         .args(built.arguments())
+        .env("TMPDIR", daemon.temporary())
         .env("DOCKER_HOST", daemon.host())
         .env("LIS_TEST_IMAGE", IMAGE)
         .env("LIS_TEST_ROOTFS", paths.rootfs_dir())
