@@ -18,7 +18,7 @@ pub(crate) mod train;
 pub(crate) mod view;
 
 use clap::{Parser, Subcommand};
-use startup::{LogArgs, LogFormat, Signals};
+use startup::{LogArgs, LogFormat, Signals, Threads};
 
 use self::{
     benchmark::BenchmarkArgs, completions::CompletionsArgs, data::DataCommand, doctor::DoctorArgs,
@@ -104,6 +104,14 @@ impl Command {
         match self {
             Self::Train(command) => command.hand_over(log).map(Self::Train),
             command => Ok(command),
+        }
+    }
+
+    /// How many threads run it.
+    pub(crate) fn threads(&self) -> Threads {
+        match self {
+            Self::Sandbox(_) => Threads::One,
+            _ => Threads::AsManyAsProcessors,
         }
     }
 

@@ -68,8 +68,9 @@ fn main() -> ExitCode {
     let environment = Environment::read();
     let logging = program.init_logging(&cli.log, environment.log.as_deref(), command.log_format());
     let settings = Settings::new(environment, logging);
-    let ended =
-        program.block_on(async |mut signals| dispatch(command, &settings, &mut signals).await);
+    let ended = program.block_on(command.threads(), async |mut signals| {
+        dispatch(command, &settings, &mut signals).await
+    });
     ended.unwrap_or_else(|error| exit::report(&error)).into()
 }
 

@@ -1,5 +1,5 @@
 //! One transformer layer: norms, attention with rotary positions, and the gated feed-forward part. Queries, keys and
-//! values are one fused projection, gate and up another. Knows no caches.
+//! values are one fused projection; gate and up are stored as one tensor. Knows no caches.
 
 use tch::{Kind, Tensor};
 
@@ -72,9 +72,13 @@ impl Layer {
         let projected = attended.f_linear(&self.output, None::<&Tensor>)?;
         let x = x.f_add(&self.adapted.add_output(projected, attended)?)?;
         let normed = norm(&x, &self.post_norm, shape.norm_eps)?;
-        let fused = normed.f_linear(&self.gate_up, None::<&Tensor>)?;
-        let fused = self.adapted.add_gate_up(fused, &normed, shape)?;
-        let [gate, up] = split(&fused, [shape.intermediate, shape.intermediate], -1)?;
+        // Two products, not one that is split: operations on halves of rows are slow, and joining the gradients of the
+        // halves would write the widest tensor of a layer once more.
+        let [gate, up] = split(&self.gate_up, [shape.intermediate, shape.intermediate], 0)?;
+        let gate = normed.f_linear(&gate, None::<&Tensor>)?;
+        let gate = self.adapted.add_gate(gate, &normed)?;
+        let up = normed.f_linear(&up, None::<&Tensor>)?;
+        let up = self.adapted.add_up(up, &normed)?;
         let inner = gate.f_silu()?.f_mul(&up)?;
         let projected = inner.f_linear(&self.down, None::<&Tensor>)?;
         x.f_add(&self.adapted.add_down(projected, &inner)?)

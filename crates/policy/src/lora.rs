@@ -172,38 +172,11 @@ impl LayerAdapter {
         self.scale
     }
 
-    pub(crate) fn add_qkv(&self, fused: Tensor, x: &Tensor, shape: &Shape) -> TchResult<Tensor> {
-        self.add(fused, x, &[Target::Query, Target::Key, Target::Value], shape)
-    }
-
-    pub(crate) fn add_gate_up(
-        &self,
-        fused: Tensor,
-        x: &Tensor,
-        shape: &Shape,
-    ) -> TchResult<Tensor> {
-        self.add(fused, x, &[Target::Gate, Target::Up], shape)
-    }
-
-    pub(crate) fn add_output(&self, projected: Tensor, x: &Tensor) -> TchResult<Tensor> {
-        self.add_one(projected, x, Target::Output)
-    }
-
-    pub(crate) fn add_down(&self, projected: Tensor, x: &Tensor) -> TchResult<Tensor> {
-        self.add_one(projected, x, Target::Down)
-    }
-
     /// Adds to the parts of a fused projection, all in one product: `x` is read once, and the sum is written once. The
     /// second factor has the parts' blocks on its diagonal, with no columns for a part without an adapter.
-    fn add(
-        &self,
-        mut fused: Tensor,
-        x: &Tensor,
-        targets: &[Target],
-        shape: &Shape,
-    ) -> TchResult<Tensor> {
-        let factors: Vec<&Factors> =
-            targets.iter().filter_map(|target| self.get(*target)).collect();
+    pub(crate) fn add_qkv(&self, mut fused: Tensor, x: &Tensor, shape: &Shape) -> TchResult<Tensor> {
+        const PARTS: [Target; 3] = [Target::Query, Target::Key, Target::Value];
+        let factors: Vec<&Factors> = PARTS.iter().filter_map(|target| self.get(*target)).collect();
         let Some(first) = factors.first() else { return Ok(fused) };
         let a: Vec<&Tensor> = factors.iter().map(|factors| &factors.a).collect();
         let block = |target: &Target| match self.get(*target) {
@@ -213,10 +186,26 @@ impl LayerAdapter {
                 Tensor::f_empty([target.sides(shape).1, 0], options)
             }
         };
-        let blocks = targets.iter().map(block).collect::<TchResult<Vec<_>>>()?;
+        let blocks = PARTS.iter().map(block).collect::<TchResult<Vec<_>>>()?;
         let b = Tensor::f_block_diag(&blocks)?;
         self.add_product(&mut fused, x, &Tensor::f_cat(&a, 0)?, &b)?;
         Ok(fused)
+    }
+
+    pub(crate) fn add_output(&self, projected: Tensor, x: &Tensor) -> TchResult<Tensor> {
+        self.add_one(projected, x, Target::Output)
+    }
+
+    pub(crate) fn add_gate(&self, projected: Tensor, x: &Tensor) -> TchResult<Tensor> {
+        self.add_one(projected, x, Target::Gate)
+    }
+
+    pub(crate) fn add_up(&self, projected: Tensor, x: &Tensor) -> TchResult<Tensor> {
+        self.add_one(projected, x, Target::Up)
+    }
+
+    pub(crate) fn add_down(&self, projected: Tensor, x: &Tensor) -> TchResult<Tensor> {
+        self.add_one(projected, x, Target::Down)
     }
 
     fn add_one(&self, mut projected: Tensor, x: &Tensor, target: Target) -> TchResult<Tensor> {

@@ -185,6 +185,12 @@ pub fn spawner_main() -> ExitCode {
     diagnostics::exit_on_panic();
     diagnostics::drop_unread_reports();
     sys::keep_heap_shareable();
+    // SAFETY: the one thread there is now, as the constructor checks, stays in this function until the token is gone.
+    // Nothing called from here starts another, in the spawner or in a sandbox's processes before they `exec`: the code
+    // is synchronous and uses neither tokio nor `std::thread::spawn`.
+    let single = unsafe { SingleThreaded::assert() };
+    // While its caller starts as well, and before it says what it wants.
+    let prepared = single.step("starting the spawner").and_then(serve::Prepared::new);
     let stdin = std::io::stdin();
     let first = match wire::receive::<SpawnerRequest>(stdin.as_fd()) {
         Ok(Some((first, _))) => first,
@@ -198,13 +204,7 @@ pub fn spawner_main() -> ExitCode {
         diagnostics::report("the caller's first message is not a request to begin");
         return ExitCode::from(2);
     };
-    // SAFETY: the one thread there is now, as the constructor checks, stays in this function until the token is gone.
-    // Nothing called from here starts another, in the spawner or in a sandbox's processes before they `exec`: the code
-    // is synchronous and uses neither tokio nor `std::thread::spawn`.
-    let single = unsafe { SingleThreaded::assert() };
-    let begun = single
-        .step("starting the spawner")
-        .and_then(|single| serve::Spawner::begin(run_dir, host_image, single));
+    let begun = prepared.and_then(|prepared| serve::Spawner::begin(prepared, run_dir, host_image));
     match begun {
         Ok(mut spawner) => {
             spawner.serve();

@@ -12,6 +12,15 @@ use crate::{Exit, LogArgs, LogFormat, Signals, children, log, note};
 #[cfg(target_os = "linux")]
 const SPAWNER: &str = "__spawner";
 
+/// How many threads run tasks. Those that wait for files and for standard input are others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// The main thread alone: it saves a command that only waits for one sandbox the way between threads.
+    One,
+    /// As many as the machine has processors.
+    AsManyAsProcessors,
+}
+
 /// The running program.
 #[derive(Clone, Copy, Debug)]
 pub struct Program(());
@@ -52,43 +61,48 @@ impl Program {
         log::init(args, filter, format)
     }
 
-    /// Runs `main` on a multi-threaded tokio runtime, then waits up to two seconds for child processes to end.
+    /// Runs `main` on a tokio runtime, then waits up to two seconds for child processes to end.
     ///
     /// # Errors
     /// Those of `main`, and if threads cannot be started or signals not received.
     pub fn block_on(
         self,
+        threads: Threads,
         main: impl AsyncFnOnce(Signals) -> anyhow::Result<Exit>,
     ) -> anyhow::Result<Exit> {
-        let threads = self.threads()?;
-        let ended = threads.block_on(async {
+        let runtime = self.runtime(threads)?;
+        let ended = runtime.block_on(async {
             let signals = Signals::listen().context("cannot listen to signals")?;
             main(signals).await
         });
-        Self::shut_down(threads);
+        Self::shut_down(runtime);
         ended
     }
 
-    /// Builds the multi-threaded tokio runtime, for programs that block on it themselves.
+    /// Builds a tokio runtime, for programs that block on it themselves.
     ///
     /// # Errors
     /// If threads cannot be started.
-    pub fn threads(self) -> anyhow::Result<tokio::runtime::Runtime> {
-        let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    pub fn runtime(self, threads: Threads) -> anyhow::Result<tokio::runtime::Runtime> {
+        let mut builder = match threads {
+            Threads::One => tokio::runtime::Builder::new_current_thread(),
+            Threads::AsManyAsProcessors => tokio::runtime::Builder::new_multi_thread(),
+        };
+        let runtime = builder.enable_all().build();
         // No disk is full: the kernel has this error for a limit on `epoll` too.
-        if threads.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::StorageFull) {
+        if runtime.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::StorageFull) {
             anyhow::bail!(
                 "cannot start threads: processes of this user watch as many files as the sysctl \
                  fs.epoll.max_user_watches allows; end some"
             );
         }
-        threads.context("cannot start threads")
+        runtime.context("cannot start threads")
     }
 
     /// Ends the runtime without waiting for blocked threads, then waits up to two seconds for child processes.
-    pub fn shut_down(threads: tokio::runtime::Runtime) {
+    pub fn shut_down(runtime: tokio::runtime::Runtime) {
         // A thread may wait for input that never comes.
-        threads.shutdown_background();
+        runtime.shutdown_background();
         #[cfg(target_os = "linux")]
         launcher().early.discard();
         children::wait_for_children();

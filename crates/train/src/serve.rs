@@ -9,7 +9,7 @@ use model::{Error, Formatted, Listener, Model, Request, Response, Sampling, Secr
 use model_server::{Images, ServeOptions, Served, TokenModel, TokenText};
 use policy::{CudaGraphs, Engine, EngineSettings, PrefixSharing};
 use rollout::{ChatCodec, PolicyModel, SamplingParams};
-use startup::{Exit, Program, Signals, UsageError, note};
+use startup::{Exit, Program, Signals, Threads, UsageError, note};
 use tokio::net::TcpListener;
 use training::{Machine, Precision};
 
@@ -33,7 +33,7 @@ pub(crate) fn run(program: Program, args: &ServeArgs) -> anyhow::Result<Exit> {
         return Err(UsageError(text).into());
     }
     let path = environment::model(&args.model)?;
-    let threads = program.threads()?;
+    let threads = program.runtime(Threads::AsManyAsProcessors)?;
     let at = SocketAddr::new(args.host, args.port);
     // Before the model is loaded, which takes long: an occupied port is reported at once.
     let listener = threads.block_on(TcpListener::bind(at)).map_err(|error| {

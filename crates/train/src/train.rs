@@ -5,7 +5,7 @@ use std::{fs, io::Read, path::Path, sync::Arc};
 
 use anyhow::Context;
 use sandbox_native::{NativeOptions, NativeRuntime};
-use startup::{Exit, Program, Signals, UsageError, launcher, note};
+use startup::{Exit, Program, Signals, Threads, UsageError, launcher, note};
 use tokio_util::sync::CancellationToken;
 use training::{
     MAX_CONFIG_BYTES, Mode, RlConfig, RunOutcome, SampleConfig, Services, SftConfig, TrainError,
@@ -70,7 +70,7 @@ fn run(
     sandboxes: Sandboxes,
     train: impl FnOnce(&Services<'_, NativeRuntime>) -> Result<RunOutcome, TrainError>,
 ) -> anyhow::Result<Exit> {
-    let threads = program.threads()?;
+    let threads = program.runtime(Threads::AsManyAsProcessors)?;
     let runtime = match (sandboxes, threads.block_on(start())) {
         (Sandboxes::Required, started) => Some(started.context("sandboxes cannot be created")?),
         (Sandboxes::Optional, Ok(runtime)) => Some(runtime),

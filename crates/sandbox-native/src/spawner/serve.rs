@@ -81,13 +81,21 @@ pub(crate) struct Spawner {
     delayed: Vec<(SpawnerRequest, Instant)>,
 }
 
-impl Spawner {
-    /// Prepares what all sandboxes share, and reports to the caller.
-    pub(crate) fn begin(
-        run_dir: PathBuf,
-        host_image: PathBuf,
-        single: SingleThreaded,
-    ) -> Result<Self, Failure> {
+/// What a spawner has prepared before it knows what its caller wants.
+pub(crate) struct Prepared {
+    caller_process: Option<OwnedFd>,
+    child_exits: OwnedFd,
+    own: OwnedFd,
+    single: SingleThreaded,
+    identity: Identity,
+    cgroups: Cgroups,
+    filter: Vec<libc::sock_filter>,
+    crash_handler: CrashHandler,
+}
+
+impl Prepared {
+    /// Makes this process a spawner, with its signals, its rights and its limits.
+    pub(crate) fn new(single: SingleThreaded) -> Result<Self, Failure> {
         // Signals of the caller's terminal, such as Ctrl-C, are for the caller alone.
         let _ = rustix::process::setsid();
         // The root of a sandbox must be readable for all its users, whatever the caller's mask.
@@ -100,13 +108,34 @@ impl Spawner {
         let own = own.step("opening a pidfd of the spawner")?;
         let cgroups = Cgroups::detect();
         let filter = harden::filter().step("building the system call filter")?;
+        let identity = Identity::assume(single)?;
+        Ok(Self {
+            caller_process,
+            child_exits,
+            own,
+            single,
+            identity,
+            cgroups,
+            filter,
+            crash_handler,
+        })
+    }
+}
+
+impl Spawner {
+    /// Creates what all sandboxes share, and reports to the caller.
+    pub(crate) fn begin(
+        prepared: Prepared,
+        run_dir: PathBuf,
+        host_image: PathBuf,
+    ) -> Result<Self, Failure> {
+        let Prepared {
+            caller_process, child_exits, own, single, identity, cgroups, filter, ..
+        } = prepared;
         let lock = leftovers::claim(&run_dir)
             .step(format!("creating the state directory {}", run_dir.display()))?;
-        let prepared = Self::prepare(&run_dir, host_image, &cgroups, single);
-        if prepared.is_err() {
-            remove_traces(&run_dir);
-        }
-        let (identity, shared, storage, removed) = prepared?;
+        let (shared, storage, removed) = Self::prepare(&run_dir, host_image, &cgroups, &identity)
+            .inspect_err(|_| remove_traces(&run_dir))?;
         let run = run_dir.file_name().unwrap_or_default().to_string_lossy();
         let groups = Groups::create(cgroups, &run, identity.shifted_root())
             .step("creating the control groups of all sandboxes")
@@ -123,7 +152,7 @@ impl Spawner {
             storage,
             can_freeze: cgroups.can_freeze(),
             limits_sockets: cgroups.limits_sockets(),
-            crash_handler,
+            crash_handler: prepared.crash_handler,
             no_strict_quota: volume::missing(identity.is_root(), storage),
             no_project_quota: project::missing(identity.is_root(), storage, &run_dir.join("state")),
         };
@@ -159,16 +188,14 @@ impl Spawner {
         run_dir: &Path,
         host_image: PathBuf,
         cgroups: &Cgroups,
-        single: SingleThreaded,
-    ) -> Result<Prepared, Failure> {
+        identity: &Identity,
+    ) -> Result<(Shared, Storage, Vec<SandboxInfo>), Failure> {
         let scratch = run_dir.join("scratch");
         let state = run_dir.join("state");
         for dir in [&scratch, &state] {
             fs::create_dir(dir).step(format!("creating {}", dir.display()))?;
         }
         spread_out(&state);
-        let identity = Identity::assume(single)?;
-        // Only now may this process remove files of every user of a sandbox.
         let removed = prune(run_dir, cgroups).unwrap_or_default();
         let storage = storage_of(&state);
         if storage == Storage::Memory {
@@ -181,7 +208,7 @@ impl Spawner {
         // A file system that cannot hold an upper layer is slow, or on another machine.
         let kept = (storage == Storage::Disk).then_some(host_image);
         let shared = Shared::prepare(&scratch, &state, kept, &identity.owners())?;
-        Ok((identity, shared, storage, removed))
+        Ok((shared, storage, removed))
     }
 
     /// Serves until the caller is gone, then removes everything.
@@ -573,8 +600,6 @@ fn spread_out(state: &Path) {
         let _ = ioctl_setflags(&dir, flags | IFlags::TOPDIR);
     }
 }
-
-type Prepared = (Identity, Shared, Storage, Vec<SandboxInfo>);
 
 /// Removes the leftovers of dead spawners with the same home.
 fn prune(run_dir: &Path, cgroups: &Cgroups) -> io::Result<Vec<SandboxInfo>> {
