@@ -48,6 +48,15 @@ pub struct RolloutRequest {
     pub cancel: CancellationToken,
 }
 
+/// What has ended while groups are played.
+#[derive(Clone, Copy, Debug)]
+pub enum PlayProgress<'a> {
+    /// A rollout.
+    Rollout(&'a Rollout),
+    /// The last rollout of a group: all of them, in the order in which they ended.
+    Group(&'a [Rollout]),
+}
+
 /// Plays rollouts. Clones share their sandboxes.
 pub struct RolloutEngine<R: Runtime> {
     pub(crate) shared: Arc<Shared<R>>,
@@ -119,23 +128,28 @@ impl<R: Runtime> RolloutEngine<R> {
         &self,
         sampler: &Arc<S>,
         request: &RolloutRequest,
-        on_rollout: impl FnMut(&Rollout) + Send,
+        mut on_rollout: impl FnMut(&Rollout) + Send,
     ) -> Result<Vec<Group>, RolloutError> {
-        self.run_beside(sampler, request, &mut OpenGroups::default(), usize::MAX, on_rollout).await
+        let on_progress = |progress: PlayProgress<'_>| {
+            if let PlayProgress::Rollout(rollout) = progress {
+                on_rollout(rollout);
+            }
+        };
+        self.run_beside(sampler, request, &mut OpenGroups::default(), usize::MAX, on_progress).await
     }
 
     /// Begins groups beside those that are open, and returns once `enough` of all are complete, or all. Like
     /// [`Self::run`], but returns the complete ones in the order in which they began, and leaves the others open.
     ///
     /// Limits on sandboxes and episodes hold for all together: a group that waits for them begins when an open one
-    /// ends. Where one is cancelled, all are.
+    /// ends. Where one is cancelled, all are. While `on_progress` runs, the others are played on.
     pub async fn run_beside<S: Sampler>(
         &self,
         sampler: &Arc<S>,
         request: &RolloutRequest,
         open: &mut OpenGroups,
         enough: usize,
-        mut on_rollout: impl FnMut(&Rollout) + Send,
+        mut on_progress: impl FnMut(PlayProgress<'_>),
     ) -> Result<Vec<Group>, RolloutError> {
         if let Some(dir) = &request.events {
             let failed = |source| RolloutError::Events { path: dir.clone(), source };
@@ -160,13 +174,18 @@ impl<R: Runtime> RolloutEngine<R> {
                 false => open.try_next(),
             };
             match ended {
-                Some(Ended::Played(rollout)) => on_rollout(rollout),
+                Some(Ended::Played(rollout, group)) => {
+                    on_progress(PlayProgress::Rollout(rollout));
+                    if let Some(members) = group.complete() {
+                        on_progress(PlayProgress::Group(members));
+                    }
+                }
                 Some(Ended::Dropped) => {}
                 Some(Ended::Cancelled) => {
                     open.cancel();
                     while let Some(ended) = open.next().await {
-                        if let Ended::Played(rollout) = ended {
-                            on_rollout(rollout);
+                        if let Ended::Played(rollout, _) = ended {
+                            on_progress(PlayProgress::Rollout(rollout));
                         }
                     }
                     open.close().await;

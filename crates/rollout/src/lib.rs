@@ -29,7 +29,7 @@ mod token_stream;
 pub use attempt::{Documents, Mode};
 pub use codec::{ChatCodec, CodecError};
 pub use demonstration::{DemonstrationError, demonstration};
-pub use engine::{EngineParts, RolloutEngine, RolloutRequest};
+pub use engine::{EngineParts, PlayProgress, RolloutEngine, RolloutRequest};
 pub use error::RolloutError;
 pub use open_groups::OpenGroups;
 pub use policy::PolicyModel;

@@ -27,7 +27,7 @@ pub struct OpenGroups {
 }
 
 /// A group in play.
-struct OpenGroup {
+pub(crate) struct OpenGroup {
     problem: Arc<Problem>,
     /// The step that began it.
     step: u64,
@@ -37,11 +37,17 @@ struct OpenGroup {
     cancel: CancellationToken,
 }
 
+impl OpenGroup {
+    /// Its rollouts, if all have ended.
+    pub(crate) fn complete(&self) -> Option<&[Rollout]> {
+        (self.missing == 0).then_some(self.ended.as_slice())
+    }
+}
+
 /// What became of a rollout.
-#[derive(Debug)]
 pub(crate) enum Ended<'a> {
-    /// It ended.
-    Played(&'a Rollout),
+    /// It ended, in this group.
+    Played(&'a Rollout, &'a OpenGroup),
     /// It was cancelled, and with it everything of its caller.
     Cancelled,
     /// Its group was dropped.
@@ -172,7 +178,8 @@ impl OpenGroups {
         };
         open.missing = open.missing.saturating_sub(1);
         open.ended.push(rollout);
-        open.ended.last().map_or(Ended::Dropped, Ended::Played)
+        let open = &*open;
+        open.ended.last().map_or(Ended::Dropped, |rollout| Ended::Played(rollout, open))
     }
 
     /// Takes the complete groups, in the order in which they began, with their members in order.
@@ -217,12 +224,12 @@ mod tests {
         open.spawn(broken, member.clone(), |member, _| async move {
             Ok(Rollout { reward: Some(0.0), ..Rollout::lost(&member, "broken".into()) })
         });
-        assert!(matches!(open.next().await, Some(Ended::Played(_))));
+        assert!(matches!(open.next().await, Some(Ended::Played(..))));
         assert!(open.awaits(1), "the slow group may still be the first that teaches something");
         open.spawn(played, member, |member, _| async move {
             Ok(Rollout { end: End::Submitted, ..Rollout::lost(&member, String::new()) })
         });
-        assert!(matches!(open.next().await, Some(Ended::Played(_))));
+        assert!(matches!(open.next().await, Some(Ended::Played(..))));
         assert!(!open.awaits(1));
         assert!(open.is_playing());
     }

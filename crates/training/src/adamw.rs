@@ -164,6 +164,13 @@ impl Optimizer {
         });
     }
 
+    /// Multiplies the accumulated gradients by a number.
+    pub fn scale_gradients(&mut self, by: f64) {
+        if by != 1.0 {
+            let _ = no_grad(|| self.gradient.g_mul_scalar_(by));
+        }
+    }
+
     /// Clears all gradients, accumulated or not.
     pub fn zero_grad(&mut self) {
         no_grad(|| {

@@ -343,11 +343,25 @@ impl RlConfig {
             check("rollout.close_at", share, algorithm.importance.is_some(), NEEDS_IMPORTANCE)?;
             check("algorithm.resample", algorithm.resample, algorithm.resample == 0, NO_ROUNDS)?;
         }
+        let overlap = config.rollout.overlap == Some(true);
+        check("rollout.overlap", overlap, !overlap || config.can_overlap(), NO_OVERLAP)?;
         config.optimizer.check()?;
         config.check_validation()?;
         config.checkpoints.check()?;
         config.lora.as_ref().map_or(Ok(()), LoraSettings::check)?;
         Ok(config)
+    }
+
+    /// Whether gradients of complete groups are computed while the others are played, on this kind of device.
+    pub(crate) fn overlaps(&self, is_gpu: bool) -> bool {
+        self.rollout.overlap.unwrap_or(is_gpu) && self.can_overlap()
+    }
+
+    /// Whether a group's gradient can be computed before the others are complete.
+    fn can_overlap(&self) -> bool {
+        let algorithm = &self.algorithm;
+        let is_whole = algorithm.steps_per_batch() == 1 && algorithm.resample == 0;
+        is_whole && !self.rollout.carries_groups()
     }
 }
 
@@ -392,6 +406,10 @@ const NEEDS_IMPORTANCE: &str = "1 (off) without `algorithm.importance`: episodes
 
 /// Rounds are played one after the other, each to its end.
 const NO_ROUNDS: &str = "0 where `rollout.close_at` is below 1; use `data.draw = \"pass-rate\"`";
+
+/// What needs all groups at once, or is played on during the update anyway.
+const NO_OVERLAP: &str = "false where `rollout.close_at` is below 1, or `algorithm.epochs`, `algorithm.mini_batches` or \
+     `algorithm.resample` have other values than their defaults";
 
 /// The maximum number of steps of a run.
 const MAX_STEPS: u64 = 1_000_000;

@@ -28,42 +28,56 @@ pub enum Keep {
 ///
 /// An episode gives one row per segment. Groups without spread have no advantages, and still count in the number of
 /// episodes.
-pub fn rows(
-    groups: &[Group],
-    members: usize,
-    objective: &dyn Objective,
-    keep: Keep,
-) -> (Vec<Row>, Notes) {
+pub fn rows(groups: &[Group], members: usize, objective: &dyn Objective, keep: Keep) -> Vec<Row> {
+    let totals = totals(groups, members);
+    let of_group = |group: &Group| group_rows(&group.members, totals, objective, keep);
+    groups.iter().flat_map(of_group).collect()
+}
+
+/// The size of the batch of groups in which every problem has `members` episodes.
+pub(crate) fn totals(groups: &[Group], members: usize) -> Totals {
     let episodes = groups.iter().flat_map(|group| &group.members);
     let tokens = episodes.filter(|played| is_trained(played)).map(trained_tokens).sum();
-    let totals = Totals { episodes: groups.len() * members, tokens };
+    Totals { episodes: groups.len() * members, tokens }
+}
+
+/// The training rows of all episodes of one problem, as part of a batch of this size.
+pub(crate) fn group_rows(
+    members: &[Rollout],
+    totals: Totals,
+    objective: &dyn Objective,
+    keep: Keep,
+) -> Vec<Row> {
     let aggregation = objective.surrogate().aggregation;
-    let (mut rows, mut notes) = (Vec::new(), Notes::default());
-    for group in groups {
-        let rewards = rewards(group);
-        notes.add_failures(group, &rewards);
-        let advantages = objective.advantages(&rewards);
-        for (played, advantage) in group.members.iter().zip(advantages) {
-            if !is_trained(played) || (advantage == 0.0 && keep == Keep::WithAdvantage) {
-                continue;
-            }
-            let weight = aggregation.weight(trained_tokens(played), totals);
-            rows.extend(played.segments.iter().map(|segment| Row {
-                tokens: segment.tokens.clone(),
-                trained: segment.sampled.clone(),
-                sampler: segment.logprobs.clone(),
-                advantage,
-                weight,
-                ..Row::default()
-            }));
+    let mut rows = Vec::new();
+    let advantages = objective.advantages(&rewards(members));
+    for (played, advantage) in members.iter().zip(advantages) {
+        if !is_trained(played) || (advantage == 0.0 && keep == Keep::WithAdvantage) {
+            continue;
         }
+        let weight = aggregation.weight(trained_tokens(played), totals);
+        rows.extend(played.segments.iter().map(|segment| Row {
+            tokens: segment.tokens.clone(),
+            trained: segment.sampled.clone(),
+            sampler: segment.logprobs.clone(),
+            advantage,
+            weight,
+            ..Row::default()
+        }));
     }
-    (rows, notes)
+    rows
+}
+
+/// Messages about the episodes that failed.
+pub(crate) fn notes(groups: &[Group]) -> Notes {
+    let mut notes = Notes::default();
+    groups.iter().for_each(|group| notes.add_failures(group));
+    notes
 }
 
 /// The rewards of a group's members, in order; `None` for those that failed on our side.
-pub fn rewards(group: &Group) -> Vec<Option<f64>> {
-    group.members.iter().map(|played| played.reward).collect()
+pub fn rewards(members: &[Rollout]) -> Vec<Option<f64>> {
+    members.iter().map(|played| played.reward).collect()
 }
 
 fn is_trained(played: &Rollout) -> bool {
@@ -80,7 +94,8 @@ fn trained_tokens(played: &Rollout) -> usize {
 
 impl Notes {
     /// Describes the members of a group that failed.
-    fn add_failures(&mut self, group: &Group, rewards: &[Option<f64>]) {
+    fn add_failures(&mut self, group: &Group) {
+        let rewards = rewards(&group.members);
         let problem: String = group.problem.chars().take(80).collect();
         let count = rewards.len();
         let broken =
@@ -160,7 +175,7 @@ pub fn metrics(groups: &[Group]) -> Metrics {
     metrics.add("use/computation", uses.paper.computation_rate());
     metrics.add("episodes", all.len() as f64);
     metrics.add("episodes_left", (all.len() - valid.len()) as f64);
-    let spread = groups.iter().filter(|group| has_spread(&rewards(group))).count();
+    let spread = groups.iter().filter(|group| has_spread(&rewards(&group.members))).count();
     metrics.add("groups", groups.len() as f64);
     metrics.add("groups_with_spread", spread as f64);
     metrics

@@ -51,11 +51,11 @@ fn group(rewards: &[Option<f64>]) -> Group {
 #[test]
 fn groups_without_spread_count_and_cost_nothing() {
     let groups = [group(&[Some(1.0), Some(0.0)]), group(&[Some(1.0), Some(1.0)])];
-    let (rows, notes) = super::rows(&groups, 2, &Rloo::default(), Keep::WithAdvantage);
+    let rows = super::rows(&groups, 2, &Rloo::default(), Keep::WithAdvantage);
     assert_eq!(rows.iter().map(|row| row.advantage).collect::<Vec<_>>(), [1.0, -1.0]);
     assert!(rows.iter().all(|row| row.weight == 0.25), "N is four episodes");
-    assert!(notes.0.is_empty());
-    let (rows, _) = super::rows(&groups, 2, &Rloo::default(), Keep::All);
+    assert!(notes(&groups).0.is_empty());
+    let rows = super::rows(&groups, 2, &Rloo::default(), Keep::All);
     assert_eq!(rows.len(), 4);
 }
 
@@ -63,7 +63,7 @@ fn groups_without_spread_count_and_cost_nothing() {
 fn segments_share_the_advantage_of_their_episode_and_episodes_are_counted_once() {
     let mut groups = [group(&[Some(1.0), Some(0.0)])];
     groups[0].members[0].segments.push(segment(4, 1));
-    let (rows, _) = super::rows(&groups, 2, &Rloo::default(), Keep::WithAdvantage);
+    let rows = super::rows(&groups, 2, &Rloo::default(), Keep::WithAdvantage);
     assert_eq!(rows.iter().map(|row| row.advantage).collect::<Vec<_>>(), [1.0, 1.0, -1.0]);
     assert!(rows.iter().all(|row| row.weight == 0.5));
 }
@@ -73,8 +73,9 @@ fn failed_episodes_are_named_and_the_only_valid_one_is_skipped() {
     let mut groups =
         [group(&[None, Some(1.0), Some(0.0)]), group(&[None, None, Some(1.0)]), group(&[None; 3])];
     groups[0].members[0].why = Some("the sandbox died".into());
-    let (rows, notes) = super::rows(&groups, 3, &Rloo::default(), Keep::WithAdvantage);
+    let rows = super::rows(&groups, 3, &Rloo::default(), Keep::WithAdvantage);
     assert_eq!(rows.len(), 2);
+    let notes = notes(&groups);
     assert!(notes.0[0].contains("1 of 3 episodes failed (the sandbox died)"), "{notes:?}");
     assert!(notes.0[1].contains("only 1 of 3"), "{notes:?}");
     assert!(notes.0[2].contains("all 3 episodes failed"), "{notes:?}");
@@ -84,7 +85,7 @@ fn failed_episodes_are_named_and_the_only_valid_one_is_skipped() {
 fn masked_episodes_count_in_the_baseline_alone() {
     let mut groups = [group(&[Some(1.0), Some(0.0), Some(0.0)])];
     groups[0].members[2].loss = Loss::Masked;
-    let (rows, _) = super::rows(&groups, 3, &GrpoPlusPlus::new(10.0), Keep::WithAdvantage);
+    let rows = super::rows(&groups, 3, &GrpoPlusPlus::new(10.0), Keep::WithAdvantage);
     assert_eq!(rows.iter().map(|row| row.advantage).collect::<Vec<_>>(), [1.0, -0.5]);
 }
 

@@ -73,6 +73,11 @@ impl Aggregation {
             Self::TokenMean => batch.tokens.max(1) as f64,
         }
     }
+
+    /// The factor from weights in a batch of one size to weights in one of another.
+    pub fn rescale(self, from: Totals, to: Totals) -> f64 {
+        self.weight(1, to) / self.weight(1, from)
+    }
 }
 
 /// The log-probabilities of the same tokens under different weights.
@@ -207,6 +212,16 @@ mod tests {
         assert_eq!(weight(Aggregation::EpisodeMean), 0.025);
         assert_eq!(weight(Aggregation::TokenMean), 0.02);
         let nothing = Totals { episodes: 0, tokens: 0 };
+        let whole = Totals { episodes: 8, tokens: 75 };
+        for aggregation in [
+            Aggregation::TokenSum,
+            Aggregation::Constant(5.0),
+            Aggregation::EpisodeMean,
+            Aggregation::TokenMean,
+        ] {
+            let rescaled = aggregation.weight(10, batch) * aggregation.rescale(batch, whole);
+            assert!((rescaled - aggregation.weight(10, whole)).abs() < 1e-12, "{aggregation:?}");
+        }
         assert!(Aggregation::EpisodeMean.weight(0, nothing).is_finite());
         assert!(Aggregation::TokenMean.weight(0, nothing).is_finite());
     }

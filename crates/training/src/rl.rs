@@ -4,21 +4,21 @@
 //! All random choices follow from the seed and the step, so that a killed run resumes as if it had not been. Start
 //! reading at [`Run::train`]; what a run consists of is set up in `rl/setup.rs`. Knows neither flags nor terminals.
 
+mod learner;
 mod setup;
 
 use std::{collections::HashSet, sync::Arc};
 
 use policy::{Engine, Network};
 use problems::Problem;
-use rollout::{Group, OpenGroups, Rollout, RolloutEngine, RolloutError, RolloutRequest};
+use rollout::{Group, OpenGroups, PlayProgress, RolloutEngine, RolloutError, RolloutRequest};
 use sandbox::Runtime;
 
 use crate::{
-    batch::Row,
     checkpoint::{Position, Progress},
-    config::{OldLogprobs, RlConfig, RolloutSettings},
+    config::{RlConfig, RolloutSettings},
     draw::ProblemDraw,
-    episodes::{self, Keep},
+    episodes,
     events::RunEvent,
     file_error::FileError,
     metrics::{Metrics, MetricsWriter},
@@ -27,9 +27,11 @@ use crate::{
     run::RunDirectory,
     scores::ScoreWriter,
     services::{RunOutcome, Services, Stopwatch, TrainError},
-    trainer::{ImportanceSampling, LossKind, StepStats, Trainer},
+    trainer::{Gradients, ImportanceSampling, LossKind, StepStats, Trainer},
     validation::{Occasion, Validation},
 };
+
+use learner::{EarlyGradients, Learner};
 
 /// Why a step without rows has nothing to train on.
 const NO_SPREAD: &str =
@@ -96,6 +98,8 @@ struct Run<'a, R: Runtime> {
     rollouts: Option<RolloutEngine<R>>,
     /// Groups that are played beyond the step that began them.
     open: OpenGroups,
+    /// The gradients of the step that is being played, where they are computed meanwhile.
+    early: Option<EarlyGradients>,
 }
 
 impl<R: Runtime> Run<'_, R> {
@@ -124,6 +128,7 @@ impl<R: Runtime> Run<'_, R> {
         let mut metrics = Metrics::default();
         let mut stopwatch = Stopwatch::start();
         let before = self.engine.stats().sampled_tokens;
+        self.early = self.begin_early();
         let (groups, position) = self.roll_out(&mut metrics)?;
         let seconds = stopwatch.lap();
         let tokens = match self.config.rollout.carries_groups() {
@@ -236,13 +241,22 @@ impl<R: Runtime> Run<'_, R> {
         };
         let mut scores = ScoreWriter::create(&events);
         let (mut done, observer) = (0, self.services.observer);
-        let on_episode = |played: &Rollout| {
-            scores.add(played);
-            done += 1;
-            observer.on_event(RunEvent::Rollout { done, all, what });
+        let (early, reference) = (&mut self.early, self.reference.as_ref());
+        let (config, objective, trainer) = (self.config, &*self.objective, &mut self.trainer);
+        let mut learner = Learner { config, objective, trainer, reference };
+        let on_progress = |progress: PlayProgress<'_>| match (progress, early.as_mut()) {
+            (PlayProgress::Rollout(played), _) => {
+                scores.add(played);
+                done += 1;
+                observer.on_event(RunEvent::Rollout { done, all, what });
+            }
+            (PlayProgress::Group(members), Some(early)) => {
+                early.add(members, &mut learner, &self.engine);
+            }
+            (PlayProgress::Group(_), None) => {}
         };
         let open = &mut self.open;
-        let playing = rollouts.run_beside(&self.engine, &request, open, enough, on_episode);
+        let playing = rollouts.run_beside(&self.engine, &request, open, enough, on_progress);
         let played = self.services.tokio.block_on(playing).map_err(TrainError::Play)?;
         scores.finish()?;
         Ok(played)
@@ -283,59 +297,95 @@ impl<R: Runtime> Run<'_, R> {
         groups: &[Group],
         metrics: &mut Metrics,
     ) -> Result<(), TrainError> {
-        if self.open.is_playing() {
-            self.engine.prepare_update()?;
-        }
-        let settings = &self.config.algorithm;
-        let keep = if self.reference.is_some() { Keep::All } else { Keep::WithAdvantage };
-        let mut batches = Vec::new();
-        for part in split(groups, settings.mini_batches()) {
-            let (rows, notes) =
-                episodes::rows(part, self.config.rollout.members, &*self.objective, keep);
-            notes.0.iter().for_each(|note| self.services.note(&format!("step {step}: {note}")));
-            batches.push(rows);
-        }
-        self.score(&mut batches)?;
         let learning_rate = self.config.optimizer.learning_rate_at(step, self.config.steps);
-        let loss = loss_kind(self.config, &*self.objective);
-        let mut all = Vec::new();
-        let engine = &self.engine;
-        // The sampler has its own copy of an adapter; all other weights are the trainer's.
-        let holds = self.open.is_playing() && self.config.lora.is_none();
-        for rows in (0..settings.epochs()).flat_map(|_| &batches) {
-            let hold = || {
-                if holds {
-                    // A sampler that has stopped reads nothing; the refresh reports it.
-                    let _ = engine.hold();
-                }
-            };
-            let stats = self.trainer.step_with(rows, learning_rate, loss, hold)?;
-            if let Some(why) = stats.skipped {
-                let why = if rows.is_empty() { NO_SPREAD } else { why };
-                self.services.note(&format!("step {step}: the weights are unchanged: {why}"));
-            }
-            all.push(stats);
+        let all = match self.early.take() {
+            Some(early) => vec![self.finish_early(early, groups, learning_rate, metrics)?],
+            None => self.train_in_steps(groups, learning_rate)?,
+        };
+        let notes = episodes::notes(groups).0;
+        notes.iter().for_each(|note| self.services.note(&format!("step {step}: {note}")));
+        for why in all.iter().filter_map(|stats| stats.skipped) {
+            self.services.note(&format!("step {step}: the weights are unchanged: {why}"));
         }
         metrics.add("lr", learning_rate);
         add_stats(&all, metrics);
         Ok(())
     }
 
-    /// Adds the log-probabilities under `pi_old` and the reference to rows, where the algorithm needs them.
-    fn score(&mut self, batches: &mut [Vec<Row>]) -> Result<(), TrainError> {
+    /// Takes one or several optimizer steps with the rows of groups.
+    fn train_in_steps(
+        &mut self,
+        groups: &[Group],
+        learning_rate: f64,
+    ) -> Result<Vec<StepStats>, TrainError> {
         let settings = &self.config.algorithm;
-        let recompute = settings.old == OldLogprobs::Recomputed || settings.steps_per_batch() > 1;
-        for rows in batches {
-            if recompute {
-                let scores = self.trainer.score(rows)?;
-                rows.iter_mut().zip(scores).for_each(|(row, old)| row.old = old);
-            }
-            if let Some(reference) = &self.reference {
-                let scores = self.trainer.score_with(reference, rows)?;
-                rows.iter_mut().zip(scores).for_each(|(row, found)| row.reference = found);
-            }
+        // The sampler has its own copy of an adapter; all other weights are the trainer's.
+        let holds = self.open.is_playing() && self.config.lora.is_none();
+        if self.open.is_playing() {
+            self.engine.prepare_update()?;
         }
-        Ok(())
+        let mut learner = self.learner();
+        let mut batches = Vec::new();
+        for part in split(groups, settings.mini_batches()) {
+            let (members, keep) = (learner.config.rollout.members, learner.keep());
+            let mut rows = episodes::rows(part, members, learner.objective, keep);
+            learner.score(&mut rows)?;
+            batches.push(rows);
+        }
+        let mut all = Vec::new();
+        for rows in (0..settings.epochs()).flat_map(|_| &batches) {
+            let mut gradients = Gradients::default();
+            self.learner().add(&mut gradients, rows.clone())?;
+            if holds {
+                // A sampler that has stopped reads nothing; the refresh reports it.
+                let _ = self.engine.hold();
+            }
+            all.push(self.optimizer_step(&gradients, 1.0, learning_rate)?);
+        }
+        Ok(all)
+    }
+
+    /// Takes the optimizer step whose gradients were computed while episodes were played.
+    fn finish_early(
+        &mut self,
+        early: EarlyGradients,
+        groups: &[Group],
+        learning_rate: f64,
+        metrics: &mut Metrics,
+    ) -> Result<StepStats, TrainError> {
+        metrics.add("seconds/learn_beside", early.seconds());
+        let (gradients, scale) = early.finish(groups, &mut self.learner())?;
+        self.optimizer_step(&gradients, scale, learning_rate)
+    }
+
+    fn optimizer_step(
+        &mut self,
+        gradients: &Gradients,
+        scale: f64,
+        learning_rate: f64,
+    ) -> Result<StepStats, TrainError> {
+        let mut stats = self.trainer.step_with(gradients, scale, learning_rate)?;
+        if gradients.is_empty() {
+            stats.skipped = Some(NO_SPREAD);
+        }
+        Ok(stats)
+    }
+
+    /// Where gradients are computed while episodes are played, those of the step that is about to begin. The first step of
+    /// a process is played alone: the sampler records its CUDA graphs then.
+    fn begin_early(&self) -> Option<EarlyGradients> {
+        let overlaps = self.config.overlaps(self.trainer.net().device().is_cuda());
+        let episodes = self.config.rollout.episodes();
+        (overlaps && self.engine.version() > 0).then(|| EarlyGradients::new(episodes))
+    }
+
+    fn learner(&mut self) -> Learner<'_> {
+        Learner {
+            config: self.config,
+            objective: &*self.objective,
+            trainer: &mut self.trainer,
+            reference: self.reference.as_ref(),
+        }
     }
 
     /// The metrics of the held-out sets that are due.

@@ -21,7 +21,7 @@ const MAX_JSON_BYTES: u64 = 1 << 20;
 
 /// The configuration keys that may change when a run resumes, with all keys below them: its length, its checkpoints,
 /// and what depends on the machine.
-const CHANGEABLE: [&str; 12] = [
+const CHANGEABLE: [&str; 13] = [
     "steps",
     "checkpoints",
     "device",
@@ -29,6 +29,7 @@ const CHANGEABLE: [&str; 12] = [
     "optimiser.checkpointing",
     "rollout.slots",
     "rollout.sandboxes",
+    "rollout.overlap",
     // Where and how a server is reached, not what it samples.
     "sampler.url",
     "sampler.concurrency",

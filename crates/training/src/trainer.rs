@@ -45,6 +45,21 @@ pub struct Trainer {
     temperature: f64,
 }
 
+/// Rows whose gradients a [`Trainer`] has accumulated for its next step.
+#[derive(Debug, Default)]
+pub struct Gradients {
+    rows: Vec<Row>,
+    /// Sums over tokens and computed tokens, of one part of the rows each.
+    parts: Vec<(Sums, usize)>,
+}
+
+impl Gradients {
+    /// Whether there are no rows.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
 /// The statistics of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepStats {
@@ -177,31 +192,62 @@ impl Trainer {
         learning_rate: f64,
         loss: LossKind<'_>,
     ) -> Result<StepStats, StepError> {
-        self.step_with(rows, learning_rate, loss, || {})
+        let mut gradients = Gradients::default();
+        self.accumulate(&mut gradients, rows.to_vec(), loss)?;
+        self.step_with(&gradients, 1.0, learning_rate)
     }
 
-    /// Like [`Self::step`], and calls `before_update` once gradients are computed and before weights change.
+    /// Whether the gradients of rows are computed in one pass.
+    pub(crate) fn fits_one_pass(&self, rows: &[Row]) -> bool {
+        plan(rows, pass_budget(&self.net, self.tokens_per_pass)).len() <= 1
+    }
+
+    /// Adds the gradients of more rows to those of the next step. The first ones of a step replace what an abandoned one
+    /// has left.
+    pub fn accumulate(
+        &mut self,
+        gradients: &mut Gradients,
+        rows: Vec<Row>,
+        loss: LossKind<'_>,
+    ) -> Result<(), StepError> {
+        let Gradients { rows: all, parts } = gradients;
+        let earlier = all.len();
+        all.extend(rows);
+        // What earlier rows gave is lost where memory runs out.
+        let mut intact = earlier > 0;
+        self.with_smaller_passes(all, |trainer, budget| {
+            let from = if std::mem::take(&mut intact) { earlier } else { 0 };
+            if from == 0 {
+                parts.clear();
+                trainer.optimizer.zero_grad();
+            }
+            parts.push(trainer.passes(all.get(from..).unwrap_or_default(), budget, loss)?);
+            Ok(())
+        })
+    }
+
+    /// Takes an optimizer step with accumulated gradients, multiplied by `scale`, as is the loss that is reported.
     pub fn step_with(
         &mut self,
-        rows: &[Row],
+        gradients: &Gradients,
+        scale: f64,
         learning_rate: f64,
-        loss: LossKind<'_>,
-        before_update: impl FnOnce(),
     ) -> Result<StepStats, StepError> {
-        let (sums, computed_tokens) = self.with_smaller_passes(rows, |trainer, budget| {
-            trainer.optimizer.zero_grad();
-            trainer.passes(rows, budget, loss)
-        })?;
-        let trained_tokens = rows.iter().map(Row::trained_tokens).sum::<usize>();
-        let [loss, entropy, clipped, kl] = sums.read().map_err(StepError::Torch)?;
-        let tokens = trained_tokens.max(1) as f64;
+        let trained_tokens = gradients.rows.iter().map(Row::trained_tokens).sum::<usize>();
+        let mut sums = [0.0; 4];
+        for (part, _) in &gradients.parts {
+            let part = part.read().map_err(StepError::Torch)?;
+            sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        }
+        let [loss, entropy, clipped, kl] = sums;
+        let (loss, tokens) = (loss * scale, trained_tokens.max(1) as f64);
         let mut stats = StepStats {
             loss,
             entropy: entropy / tokens,
             clip_fraction: clipped / tokens,
             kl_to_sampler: kl / tokens,
             trained_tokens,
-            computed_tokens,
+            computed_tokens: gradients.parts.iter().map(|(_, computed)| computed).sum(),
             ..StepStats::default()
         };
         if trained_tokens == 0 {
@@ -213,7 +259,7 @@ impl Trainer {
             stats.skipped = Some("the loss is not finite");
             return Ok(stats);
         }
-        before_update();
+        self.optimizer.scale_gradients(scale);
         match self.optimizer.step(learning_rate).map_err(StepError::Torch)? {
             StepOutcome::Taken(norm) => stats.grad_norm = norm,
             StepOutcome::Skipped => stats.skipped = Some("the gradient is not finite"),
@@ -235,19 +281,22 @@ impl Trainer {
         })
     }
 
-    /// Calls `attempt` with half the tokens per pass after each out-of-memory error, down to the longest row.
+    /// Calls `attempt` with half the tokens per pass after each out-of-memory error, down to the longest row. If that does
+    /// not help either, the number of tokens stays what it was: another time there may be more memory.
     fn with_smaller_passes<T>(
         &mut self,
         rows: &[Row],
         mut attempt: impl FnMut(&mut Self, usize) -> Result<T, StepError>,
     ) -> Result<T, StepError> {
         let longest = rows.iter().map(Row::needed).max().unwrap_or(0);
+        let tokens_per_pass = self.tokens_per_pass;
         loop {
             let budget = self.tokens_per_pass;
             match attempt(self, budget) {
                 Err(StepError::Torch(error)) if out_of_memory(&error) => {
                     self.optimizer.zero_grad();
                     if self.tokens_per_pass <= longest {
+                        self.tokens_per_pass = tokens_per_pass;
                         return Err(StepError::OutOfMemory { tokens: longest, source: error });
                     }
                     self.tokens_per_pass = (self.tokens_per_pass / 2).max(longest);
@@ -393,6 +442,7 @@ fn losses(
 }
 
 /// Sums over tokens: loss, entropy, clipped ratios, KL. They stay on the device until the step is complete.
+#[derive(Debug)]
 struct Sums(Tensor);
 
 impl Sums {

@@ -54,6 +54,27 @@ fn adding_up_over_passes_is_one_big_batch() {
     assert!(distance(&whole, &parts) < 1e-5);
 }
 
+#[test]
+fn gradients_of_parts_that_come_one_after_another_are_those_of_all() {
+    let rloo = Rloo::default();
+    let (mut whole, mut parts) = (trainer(1000), trainer(1000));
+    let a = whole.step(&rows(), 1e-3, policy_loss(&rloo)).unwrap();
+    // What an abandoned step has left does not count.
+    let mut abandoned = Gradients::default();
+    parts.accumulate(&mut abandoned, rows(), policy_loss(&rloo)).unwrap();
+    let mut gradients = Gradients::default();
+    for mut row in rows() {
+        row.weight *= 50.0;
+        parts.accumulate(&mut gradients, vec![row], policy_loss(&rloo)).unwrap();
+    }
+    let b = parts.step_with(&gradients, 0.02, 1e-3).unwrap();
+    assert_eq!((a.trained_tokens, a.computed_tokens), (b.trained_tokens, b.computed_tokens));
+    let close = |one: f64, other: f64| (one - other).abs() < 1e-5 * other.abs().max(1e-2);
+    assert!(close(a.loss, b.loss) && close(a.entropy, b.entropy), "{a:?} {b:?}");
+    assert!(close(a.grad_norm, b.grad_norm), "{a:?} {b:?}");
+    assert!(distance(&whole, &parts) < 1e-5);
+}
+
 /// The episodes of groups, as a rollout gives them: a common prompt, a second segment, a masked member, equal members.
 fn groups() -> Vec<Row> {
     let row = |group: u32, prompt: u32, text: &[u32], advantage: f64| {

@@ -6,8 +6,8 @@ use std::{
 };
 
 use lis_rollout::{
-    ChatCodec, Group, OpenGroups, Reward, RolloutError, RolloutRequest, RolloutSettings,
-    SampleError, SampleRequest, Sampled, Sampler, Segment,
+    ChatCodec, Group, OpenGroups, PlayProgress, Reward, RolloutError, RolloutRequest,
+    RolloutSettings, SampleError, SampleRequest, Sampled, Sampler, Segment,
 };
 use problems::Problem;
 use sandbox::Runtime as _;
@@ -106,12 +106,26 @@ fn slow_groups_join_the_next_step_with_the_tokens_they_would_have_had() {
         let script = Gated::new(&codec);
         let engine = engine(&codec, &runtime, settings(), Reward::Grader);
         let (mut open, heard) = (OpenGroups::default(), Mutex::new(Vec::new()));
-        let note =
-            |played: &lis_rollout::Rollout| heard.lock().unwrap().push(played.problem.clone());
+        let complete = Mutex::new(Vec::new());
+        let note = |progress: PlayProgress<'_>| match progress {
+            PlayProgress::Rollout(played) => heard.lock().unwrap().push(played.problem.clone()),
+            PlayProgress::Group(members) => {
+                complete.lock().unwrap().push((members[0].problem.clone(), members.len()));
+            }
+        };
         let first = at(1, &["slow", "a", "b"], 1);
         let closed = engine.run_beside(&script, &first, &mut open, 2, note).await.unwrap();
         assert_eq!(names(&closed), ["a", "b"]);
         assert_eq!(heard.lock().unwrap().len(), 2);
+        let reported = |names: &[&str]| {
+            let mut reported = std::mem::take(&mut *complete.lock().unwrap());
+            reported.sort();
+            assert_eq!(
+                reported,
+                names.iter().map(|name| (name.to_string(), 1)).collect::<Vec<_>>()
+            );
+        };
+        reported(&["a", "b"]);
         let left: Vec<&str> = open.problems().map(|problem| problem.id.as_str()).collect();
         assert_eq!((left, open.missing()), (vec!["slow"], 1));
         // It is played on while nobody waits for it.
@@ -127,6 +141,7 @@ fn slow_groups_join_the_next_step_with_the_tokens_they_would_have_had() {
         assert_eq!(asked(), 4 * 2, "the slow group began again");
         assert_eq!((names(&joined), open.len()), (vec!["slow", "c"], 0));
         assert_eq!(heard.lock().unwrap().len(), 4);
+        reported(&["c", "slow"]);
         // Seeds are those of the step that began it.
         let whole = engine.run(&script, &first, |_| {}).await.unwrap();
         assert_eq!(segments(&joined[0]), segments(&whole[0]));

@@ -75,6 +75,8 @@ fn steps_that_close_early_need_importance_weights_and_one_round() {
     let sft = "model = \"m\"\noutput = \"o\"\n[data]\ntrajectories = [\"t\"]\n";
     let error = SftConfig::parse(&format!("{sft}[rollout]\nclose_at = 0.5\n"), &[]).unwrap_err();
     assert!(error.to_string().contains("rollout.close_at"), "{error}");
+    let error = SftConfig::parse(&format!("{sft}[rollout]\noverlap = true\n"), &[]).unwrap_err();
+    assert!(error.to_string().contains("rollout.overlap"), "{error}");
 }
 
 #[test]
@@ -115,6 +117,27 @@ fn values_out_of_range_are_rejected_by_key() {
     let measured =
         MINIMAL.replace("steps = 3", "steps = 0\nfrom = \"run\"").replace("train", "validation");
     assert!(refused(&format!("{measured}{server}")).contains("`from`"));
+}
+
+#[test]
+fn gradients_are_computed_early_where_a_group_does_not_depend_on_others() {
+    let overlaps = |text: &str| {
+        let config = RlConfig::parse(&format!("{MINIMAL}{text}"), &[])?;
+        Ok::<_, ConfigError>([config.overlaps(false), config.overlaps(true)])
+    };
+    assert_eq!(overlaps("").unwrap(), [false, true]);
+    assert_eq!(overlaps("[rollout]\noverlap = false").unwrap(), [false, false]);
+    assert_eq!(overlaps("[rollout]\noverlap = true").unwrap(), [true, true]);
+    let closing = "[rollout]\nclose_at = 0.5\n[algorithm]\nimportance = 2.0";
+    for other in [closing, "[algorithm]\nresample = 1", "[algorithm]\nepochs = 2"] {
+        assert_eq!(overlaps(other).unwrap(), [false, false], "{other}");
+        let both = match other.strip_prefix("[rollout]") {
+            Some(rest) => format!("[rollout]\noverlap = true{rest}"),
+            None => format!("{other}\n[rollout]\noverlap = true"),
+        };
+        let error = overlaps(&both).unwrap_err().to_string();
+        assert!(error.contains("rollout.overlap"), "{error}");
+    }
 }
 
 #[test]

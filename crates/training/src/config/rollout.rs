@@ -100,6 +100,9 @@ pub struct RolloutSettings {
     /// The share of a step's groups with which it closes; the others join the next step. Default 1, for all.
     #[serde(skip_serializing_if = "is_one")]
     pub close_at: f64,
+    /// Whether gradients of complete groups are computed while the others are played. Default: on a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlap: Option<bool>,
     /// The image of sandboxes: `host`, or one in the store.
     pub image: String,
     /// Memory limit of a sandbox, in MiB.
@@ -125,6 +128,7 @@ impl Default for RolloutSettings {
             sandboxes: 64,
             slots: 0,
             close_at: 1.0,
+            overlap: None,
             image: "host".to_owned(),
             memory: 1024,
         }
@@ -209,7 +213,9 @@ impl RolloutSettings {
     /// Checks what a run without updates of the weights cannot have.
     pub(super) fn check_without_updates(&self) -> Result<(), ConfigError> {
         let must = "1 (off) except in `rl`, whose steps it closes early";
-        check("rollout.close_at", self.close_at, !self.carries_groups(), must)
+        check("rollout.close_at", self.close_at, !self.carries_groups(), must)?;
+        let must = "absent except in `rl`, which computes gradients of groups";
+        check("rollout.overlap", self.overlap == Some(true), self.overlap.is_none(), must)
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {

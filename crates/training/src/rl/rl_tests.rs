@@ -131,6 +131,43 @@ fn a_bad_problem_among_others_does_not_end_the_run() {
 }
 
 #[test]
+fn gradients_computed_while_others_play_give_the_same_steps() {
+    let dir = place();
+    let row = |id: usize| ROWS.replace("\"a\"", &format!("\"{id}\""));
+    fs::write(dir.path().join("rows.jsonl"), (0..64).map(row).collect::<String>()).unwrap();
+    // One token is one byte, and some of these are the answer. A pass has room for two groups at most.
+    let tokens = ["tokens_per_reply=1", "overlong=\"keep\"", "problems=32", "members=16"];
+    let tokens = tokens.map(|set| format!("rollout.{set}"));
+    let steps = |overlap: bool, aggregation: &str| {
+        let output = format!("run-{overlap}-{aggregation}");
+        let mut set: Vec<String> = tokens.to_vec();
+        set.push(format!("output=DIR/{output}"));
+        set.push(format!("rollout.overlap={overlap}"));
+        set.push(format!("algorithm.aggregation={aggregation:?}"));
+        // With a large `eps`, the rounding of gradients near 0 does not become an update.
+        let optimizer = ["rate=0.01", "eps=0.001", "tokens_at_once=20"];
+        set.extend(optimizer.map(|setting| format!("optimiser.{setting}")));
+        run(&dir, &set.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+        lines(&dir, &output)
+    };
+    for aggregation in ["token-mean", "token-sum"] {
+        let (early, late) = (steps(true, aggregation), steps(false, aggregation));
+        let beside = early.iter().filter(|line| line.get("seconds/learn_beside").is_some()).count();
+        assert_eq!(beside, 2, "all steps but the first");
+        assert!(late.iter().all(|line| line.get("seconds/learn_beside").is_none()));
+        for (early, late) in early.iter().zip(&late) {
+            let value = |line: &serde_json::Value, name: &str| line[name].as_f64().unwrap();
+            assert!(value(late, "groups_with_spread") > 1.0, "{late}");
+            for name in ["success", "learnt_tokens", "loss", "entropy", "grad_norm"] {
+                let (early, late) = (value(early, name), value(late, name));
+                let close = 1e-4 * late.abs().max(1e-3);
+                assert!((early - late).abs() < close, "{name}: {early}, {late}");
+            }
+        }
+    }
+}
+
+#[test]
 fn parts_are_as_many_as_were_asked_for() {
     let sizes =
         |all: usize, count| split(&vec![(); all], count).map(<[()]>::len).collect::<Vec<_>>();

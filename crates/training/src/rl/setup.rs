@@ -85,6 +85,7 @@ impl<'a, R: Runtime> Run<'a, R> {
             engine,
             rollouts: Some(rollouts),
             open: OpenGroups::default(),
+            early: None,
         })
     }
 }
