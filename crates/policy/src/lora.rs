@@ -174,7 +174,12 @@ impl LayerAdapter {
 
     /// Adds to the parts of a fused projection, all in one product: `x` is read once, and the sum is written once. The
     /// second factor has the parts' blocks on its diagonal, with no columns for a part without an adapter.
-    pub(crate) fn add_qkv(&self, mut fused: Tensor, x: &Tensor, shape: &Shape) -> TchResult<Tensor> {
+    pub(crate) fn add_qkv(
+        &self,
+        mut fused: Tensor,
+        x: &Tensor,
+        shape: &Shape,
+    ) -> TchResult<Tensor> {
         const PARTS: [Target; 3] = [Target::Query, Target::Key, Target::Value];
         let factors: Vec<&Factors> = PARTS.iter().filter_map(|target| self.get(*target)).collect();
         let Some(first) = factors.first() else { return Ok(fused) };
