@@ -84,6 +84,10 @@ const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6
 /// `FS_IOC_RESVSP64` and `FS_IOC_ZERO_RANGE`.
 const RESERVING: [u32; 3] = [0x4030_5828, 0x4030_582a, 0x4030_5839];
 
+/// Requests about bridges and VLANs, from `SIOCGIFBR` and `SIOCGIFVLAN` on: where these are modules, the kernel starts
+/// the machine's `modprobe` for them, whoever asks.
+const LOADING: [u32; 8] = [0x8940, 0x8941, 0x8982, 0x8983, 0x89a0, 0x89a1, 0x89a2, 0x89a3];
+
 /// Builds the filter.
 pub(crate) fn filter() -> io::Result<Vec<libc::sock_filter>> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
@@ -242,8 +246,20 @@ fn first_rules() -> Vec<Rule> {
     for request in RESERVING {
         rules.push(rule(libc::SYS_ioctl, vec![equal(1, request)], libc::EOPNOTSUPP));
     }
+    for request in LOADING {
+        rules.push(rule(libc::SYS_ioctl, vec![equal(1, request)], libc::ENOPKG));
+    }
+    // Signatures of segments, for which the kernel loads the module of a hash function. As on a kernel without them.
+    for option in [TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY] {
+        let tests = vec![equal(1, TCP), equal(2, option)];
+        rules.push(rule(libc::SYS_setsockopt, tests, libc::ENOPROTOOPT));
+    }
     rules
 }
+
+const TCP_MD5SIG: u32 = 14;
+const TCP_MD5SIG_EXT: u32 = 32;
+const TCP_AO_ADD_KEY: u32 = 38;
 
 /// C libraries disagree on its type, or lack it.
 const PR_SCHED_CORE: u32 = 62;

@@ -287,6 +287,23 @@ fn no_kernel_module_is_asked_for() {
             libc::TIOCSETD
         );
         let _ = writeln!(expected, "discipline: {}", libc::EPERM);
+        // Lists of bridges and VLANs, and keys for signed segments: anybody may ask for them.
+        program += "socket(my $s, 2, 2, 0) or die; socket(my $t, 2, 1, 0) or die; ";
+        for request in [0x8940, 0x89a0, 0x8982, 0x8983] {
+            let _ = write!(
+                program,
+                "{{ my $room = \"\\0\" x 64; print 'request: ', ioctl($s, {request}, $room) ? 0 : 0 + $!, qq(\n) }} "
+            );
+            let _ = writeln!(expected, "request: {}", libc::ENOPKG);
+        }
+        let key = r#"pack('S n C4 x120 C C S i a80', 2, 0, 127, 0, 0, 1, 0, 0, 4, 0, 'key')"#;
+        for option in [14, 32, 38] {
+            let _ = write!(
+                program,
+                "print 'key: ', setsockopt($t, 6, {option}, {key}) ? 0 : 0 + $!, qq(\n); "
+            );
+            let _ = writeln!(expected, "key: {}", libc::ENOPROTOOPT);
+        }
         assert_eq!(perl(&sandbox, &program).await, expected);
     });
 }
