@@ -214,6 +214,8 @@ pub(crate) fn run(init: Init<'_>) -> Failure {
                 Ok(more) => more,
                 Err(error) => server.should_continue(&error),
             } {}
+            // Frozen processes would not end.
+            server.workers.let_go();
             sys::exit_now(0)
         }
     }
@@ -225,6 +227,8 @@ const MAX_ERRORS: u32 = 1000;
 const MAX_REAPED: u32 = 256;
 /// How long PID 1 has to wait in vain before it gives back memory.
 const IDLE: Duration = Duration::from_millis(50);
+/// How often PID 1 looks meanwhile whether the shell works, which has nothing to do then.
+const SHELL_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 struct Server<'a> {
     init: Init<'a>,
@@ -235,6 +239,10 @@ struct Server<'a> {
     /// How many processes had been killed for the lack of memory when memory was last freed.
     freed_at: u64,
     shell: Shell,
+    /// How long processors had worked for the shell when that was last asked.
+    shell_worked: Option<Duration>,
+    /// Processes were killed since the last command began, because they may have written too much.
+    warned: bool,
     programs: Programs,
     disk: DiskWatch,
     sockets: SocketWatch,
@@ -300,6 +308,8 @@ impl<'a> Server<'a> {
             events,
             freed_at: 0,
             shell: Shell::new(Pipes::new(pipes)),
+            shell_worked: None,
+            warned: false,
             programs,
             disk,
             sockets,
@@ -310,7 +320,7 @@ impl<'a> Server<'a> {
 
     /// Waits for an event and handles it. Returns whether the caller is still there.
     fn poll_once(&mut self) -> io::Result<bool> {
-        let busy = self.something_runs();
+        let busy = self.shell_works() || self.something_runs();
         let wait = match self.unreaped {
             true => Duration::ZERO,
             false if busy => self.disk.due_in(),
@@ -331,7 +341,14 @@ impl<'a> Server<'a> {
             if is_idle && polled == Ok(0) {
                 sys::idle::release_memory(self.init.single);
                 // Waits here: anything else that runs would take memory again.
-                polled = poll(&mut fds, None);
+                let shell = self.shell.process();
+                let worked = || shell.and_then(sys::cpu_time_of);
+                polled = loop {
+                    let polled = poll(&mut fds, shell.map(|_| &SHELL_CHECK));
+                    if polled != Ok(0) || worked() != self.shell_worked {
+                        break polled;
+                    }
+                };
             }
             match polled {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -510,6 +527,7 @@ impl<'a> Server<'a> {
 
     /// Notes the start of a command.
     fn begin_command(&mut self) -> LimitCounts {
+        self.warned = false;
         self.disk.begin(self.init.uppers);
         let counts = self.events.read();
         self.free_memory(counts);
@@ -561,28 +579,63 @@ impl<'a> Server<'a> {
         self.shell.is_running()
             || self.programs.any()
             || self.workers.any_may_write()
-            || processes::numbers().len()
-                > 1 + self.shell.processes().len() + self.workers.watching()
+            || self.has_others()
+    }
+
+    /// Whether there are processes besides this one, the shell and workers that only watch. Each is looked for: what a command
+    /// reports as the shell's copy may be anything.
+    fn has_others(&self) -> bool {
+        let mut all = processes::numbers();
+        let known = [1].into_iter().chain(self.shell.processes()).chain(self.workers.watching());
+        for pid in known {
+            all.remove(&pid);
+        }
+        !all.is_empty()
+    }
+
+    /// Whether the shell has worked since the last call. Between commands it waits; only a trap makes it do anything else, or
+    /// another program that a trap has put in its place.
+    fn shell_works(&mut self) -> bool {
+        let now = self.shell.process().and_then(sys::cpu_time_of);
+        std::mem::replace(&mut self.shell_worked, now) != now
     }
 
     fn check_disk(&mut self) -> io::Result<()> {
         self.stop_if_host_is_full();
         if self.disk.over(self.init.uppers, &disk::Check::WhenDue) {
-            let running = self.shell.running_id().into_iter().chain(self.programs.ids());
-            for id in running.collect::<Vec<_>>() {
-                self.kill(id, Some(Cause::Disk))?;
-            }
+            let none_ran = self.kill_running(Cause::Disk)?;
+            let others = self.has_others() || self.workers.any_may_write();
             self.kill_writers();
+            if none_ran && !self.workers.any_may_write() && (self.warned || !others) {
+                self.kill_shell();
+            }
+            self.warned = none_ran;
         }
         Ok(())
+    }
+
+    /// Kills all running commands; returns whether there were none.
+    fn kill_running(&mut self, cause: Cause) -> io::Result<bool> {
+        let running: Vec<_> =
+            self.shell.running_id().into_iter().chain(self.programs.ids()).collect();
+        for id in &running {
+            self.kill(*id, Some(cause))?;
+        }
+        Ok(running.is_empty())
+    }
+
+    /// Kills the shell, which takes too much although no command runs: another program is in its place.
+    fn kill_shell(&mut self) {
+        let workers = self.workers.pids().into_iter().collect();
+        processes::kill(processes::Scope::AllBut(&workers), self.workers.stopping());
+        self.shell.give_up();
     }
 
     /// Kills all commands if they use more memory for sockets than they may: the kernel does not say whose it is.
     fn check_sockets(&mut self) -> io::Result<()> {
         if self.sockets.over(self.init.own.proc.as_fd()) {
-            let running = self.shell.running_id().into_iter().chain(self.programs.ids());
-            for id in running.collect::<Vec<_>>() {
-                self.kill(id, Some(Cause::Oom))?;
+            if self.kill_running(Cause::Oom)? && !self.has_others() {
+                self.kill_shell();
             }
             let workers = self.workers.pids();
             let spared = self.shell.processes().into_iter().chain(workers).collect();
@@ -605,6 +658,7 @@ impl<'a> Server<'a> {
         let Some(shortage) = shortage else { return };
         if shortage.patience(written).is_some_and(|patience| lasted >= patience) {
             let _ = self.reply(&Reply::Stopped(shortage.to_string()), &[]);
+            self.workers.let_go();
             sys::exit_now(1)
         }
     }

@@ -281,8 +281,10 @@ fn bind_shifted(from: &Path, to: &Path, owners: &Owners<'_>, access: &Access) ->
     if let Owners::Shifted { userns, .. } = owners {
         sys::idmap_mount(tree.as_fd(), *userns)?;
     }
-    if *access == Access::ReadOnly {
-        sys::make_read_only(tree.as_fd())?;
+    match access {
+        Access::ReadOnly => sys::make_read_only(tree.as_fd())?,
+        // Commands would see when their files are measured. An ordinary user may not change it, where the host has set it.
+        Access::Writable => drop(sys::keep_access_times(tree.as_fd())),
     }
     Ok(move_mount(tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }

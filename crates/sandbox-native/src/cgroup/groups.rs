@@ -256,14 +256,11 @@ impl Group {
         self.dirs.iter().map(open).collect()
     }
 
-    /// Opens the kernel's counters of the group.
-    pub(crate) fn counters(&self) -> Counters {
-        let path = |controller: &str, file: &str| {
-            let dir = self.dirs.iter().find(|(name, _)| *name == controller || *name == "v2");
-            dir.map(|(_, dir)| dir.join(file))
-        };
+    /// Opens the kernel's counters of the group, with what stops it: see [`Group::freezer`].
+    pub(crate) fn counters(&self, freezer: Option<OwnedFd>) -> Counters {
         let find = |controller: &str, file: &str| {
-            path(controller, file).and_then(|file| File::open(file).ok()).map(OwnedFd::from)
+            let path = self.path(controller, file)?;
+            File::open(path).ok().map(OwnedFd::from)
         };
         let (memory, peak, current) = match self.v2 {
             true => ("memory.events", "memory.peak", "memory.current"),
@@ -275,10 +272,32 @@ impl Group {
             peak: find("memory", peak),
             current: find("memory", current),
             kinds: find("memory", "memory.stat"),
-            freezer: path(FREEZER, if self.v2 { V2_FREEZER } else { V1_FREEZER })
-                .and_then(|file| OpenOptions::new().read(true).write(true).open(file).ok())
-                .map(OwnedFd::from),
+            freezer,
             frozen: self.v2.then(|| find(FREEZER, "cgroup.events")).flatten(),
+        }
+    }
+
+    /// Opens what stops all processes of the group. To be called by the spawner: PID 1 is a user who may not open it.
+    pub(crate) fn freezer(&self) -> io::Result<Option<OwnedFd>> {
+        let path = self.path(FREEZER, if self.v2 { V2_FREEZER } else { V1_FREEZER });
+        match path.map(|path| OpenOptions::new().read(true).write(true).open(path)) {
+            Some(Ok(file)) => Ok(Some(file.into())),
+            // A kernel without it.
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Some(Err(error)) => Err(error),
+            None => Ok(None),
+        }
+    }
+
+    fn path(&self, controller: &str, file: &str) -> Option<PathBuf> {
+        let dir = self.dirs.iter().find(|(name, _)| *name == controller || *name == "v2");
+        dir.map(|(_, dir)| dir.join(file))
+    }
+
+    /// Lets frozen processes continue, so that those that were killed end. On version 2 they end by themselves.
+    pub(crate) fn thaw(&self) {
+        if let Some((_, dir)) = self.dirs.iter().find(|(controller, _)| *controller == FREEZER) {
+            thaw(dir);
         }
     }
 
@@ -300,8 +319,8 @@ impl Group {
     }
 }
 
-/// Lets the processes of a group continue: on version 1, those that were killed while they were frozen end only then. PID 1
-/// freezes them for moments, but may be killed in such a moment itself.
+/// Lets the processes of a group continue: on version 1, those that were killed while they were frozen end only then, and so
+/// does PID 1, which waits for them.
 pub(crate) fn thaw(group: &Path) {
     let _ = write_existing(&group.join(V1_FREEZER), "THAWED");
     let _ = write_existing(&group.join(V2_FREEZER), "0");

@@ -37,6 +37,10 @@ pub(crate) struct DiskWatch {
     exact: bool,
     /// Use when the running command started: a command that does not add to it is not to blame.
     baseline: u64,
+    /// Use after the limit was last passed and writers were killed: those that were spared are not to blame for it.
+    tolerated: u64,
+    /// Writers were killed, and nothing was measured since.
+    settling: bool,
     used: u64,
     /// Free space of the file system when the last measurement began; none before the first.
     free_then: Option<u64>,
@@ -127,6 +131,8 @@ impl DiskWatch {
             limit,
             exact: !matches!(quota, DiskQuota::Auto | DiskQuota::Measured),
             baseline: 0,
+            tolerated: 0,
+            settling: false,
             used: 0,
             free_then: None,
             walk: None,
@@ -154,6 +160,7 @@ impl DiskWatch {
             self.used = disk.space().used;
         }
         self.baseline = self.used;
+        (self.tolerated, self.settling) = (0, false);
         let now = Instant::now();
         // What is due soon is not put off: a writer in the background must not profit from short commands.
         self.due = if self.due > now { self.due.min(now + TICK) } else { now + TICK };
@@ -238,6 +245,9 @@ impl DiskWatch {
         match progress {
             Progress::Finished(used) => {
                 self.used = used;
+                if std::mem::take(&mut self.settling) {
+                    self.tolerated = used;
+                }
                 self.free_then = Some(measuring.free);
                 self.looked = now;
                 self.cost = measuring.cost;
@@ -309,7 +319,14 @@ impl DiskWatch {
                 true
             }
         };
-        measured && self.used >= limit && self.used > self.baseline
+        let is_new = *check != Check::WhenDue || self.used > self.tolerated;
+        let over = measured && is_new && self.used >= limit && self.used > self.baseline;
+        if over {
+            self.settling = true;
+            // It would miss what is written until all are killed.
+            self.walk = None;
+        }
+        over
     }
 }
 
@@ -388,7 +405,27 @@ mod tests {
         watch.measure_at = Instant::now() + Duration::from_secs(3600);
         assert_eq!(check(&mut watch, 0), (false, 2), "it is known to be full");
         watch.measure_at = Instant::now();
-        assert_eq!(check(&mut watch, 0), (true, 3), "it is time");
+        assert_eq!(check(&mut watch, 0), (false, 3), "it is time, and nothing was added");
+    }
+
+    /// What was written before writers were killed is not held against those that were spared.
+    #[test]
+    fn only_growth_after_a_violation_is_another() {
+        let disk = Fake::new();
+        let mut watch = DiskWatch::new(Some(LIMIT), DiskQuota::Measured);
+        watch.note_begin(&disk);
+        let mut over = |bytes: usize| {
+            disk.hold(bytes);
+            (watch.due, watch.measure_at) = (Instant::now(), Instant::now());
+            watch.is_over(&disk, &Check::WhenDue)
+        };
+        assert!(over(2 << 20));
+        assert!(!over(3 << 20), "until the writers had ended");
+        assert!(!over(3 << 20));
+        assert!(over(4 << 20), "somebody was spared");
+        assert!(!over(4 << 20));
+        // A command that has reached the limit is told so.
+        assert!(watch.is_over(&disk, &Check::AtEnd));
     }
 
     #[test]

@@ -83,12 +83,13 @@ impl Workers {
 
     /// Whether any worker runs that may write.
     pub(crate) fn any_may_write(&self) -> bool {
-        self.watching() < self.running.len()
+        self.watching().count() < self.running.len()
     }
 
-    /// The number of workers that only watch.
-    pub(crate) fn watching(&self) -> usize {
-        self.running.iter().filter(|(.., others)| *others == OtherProcesses::Watch).count()
+    /// The process ids of workers that only watch.
+    pub(crate) fn watching(&self) -> impl Iterator<Item = i32> {
+        let watch = |(_, _, others): &&(i32, u32, OtherProcesses)| *others == OtherProcesses::Watch;
+        self.running.iter().filter(watch).map(|(pid, ..)| *pid)
     }
 
     /// Their process ids.
@@ -187,12 +188,27 @@ impl Workers {
 
     /// Stops all processes but the workers, or none.
     fn stop_others(&self) -> io::Result<()> {
-        self.stopper.stop_all(&self.pids(), PATIENCE).inspect_err(|_| self.resume_others())
+        self.stopper.hold(&self.pids(), PATIENCE).inspect_err(|_| self.resume_others())
+    }
+
+    /// Lets processes be killed that are paused, until [`Workers::hold_again`]. On version 1 of control groups they end only
+    /// then. None of them continues otherwise, but for those that nothing but a frozen group stops.
+    pub(crate) fn let_go(&self) {
+        self.stopper.release();
+    }
+
+    /// Ends what [`Workers::let_go`] began.
+    pub(crate) fn hold_again(&self) {
+        if self.stopping().afterwards == Afterwards::StayStopped {
+            // Who could not be stopped again would be one of those that could not be killed.
+            let _ = self.stopper.hold(&self.pids(), PATIENCE);
+        }
     }
 
     /// Lets all processes continue, unless they have to stay stopped for another reason.
     fn resume_others(&self) {
         if self.stopping().afterwards == Afterwards::Continue {
+            self.stopper.release();
             let others: Vec<_> = processes::numbers().into_iter().filter(|pid| *pid != 1).collect();
             processes::signal(&others, Signal::CONT);
         }

@@ -22,6 +22,13 @@ impl Server<'_> {
         if attempt()? == Frozen::Yes {
             return Ok(());
         }
+        self.workers.let_go();
+        let frozen = self.kill_and_freeze();
+        self.workers.hold_again();
+        frozen
+    }
+
+    fn kill_and_freeze(&mut self) -> io::Result<()> {
         for id in self.programs.ids() {
             self.kill(id, None)?;
         }

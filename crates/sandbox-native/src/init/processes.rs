@@ -319,8 +319,14 @@ fn grace(processes: usize) -> Duration {
     if processes > MANY { SHORT_GRACE } else { GRACE }
 }
 
-/// Kills these processes: first SIGTERM, then SIGKILL, after [`grace`], or once more than [`MAX_NEW`] have appeared.
+/// Kills these processes: first SIGTERM, then SIGKILL, after [`grace`], or once more than [`MAX_NEW`] have appeared. Frozen ones
+/// get SIGKILL alone: they cannot handle anything, and some end only once they are thawed, before they execute anything.
 pub(crate) fn kill(scope: Scope<'_>, stopping: Stopping<'_>) {
+    if stopping.stopper.is_holding() {
+        let mut left = victims(&all(), scope);
+        left.retain(|pid| !is_dying(*pid));
+        return signal(&left, Signal::KILL);
+    }
     // Those that have ended are reaped here, because their ends mean nothing any more. The ends of others are handled
     // elsewhere.
     let mut killed = HashSet::new();

@@ -106,6 +106,11 @@ impl Shell {
         [bash.pid].into_iter().chain(copy).collect()
     }
 
+    /// The process that is the shell.
+    pub(crate) fn process(&self) -> Option<i32> {
+        self.bash.as_ref().map(|bash| bash.pid)
+    }
+
     /// Starts a command; returns the reading ends of its output and errors.
     pub(crate) fn start(
         &mut self,

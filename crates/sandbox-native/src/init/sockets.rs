@@ -2,6 +2,7 @@
 //! datagrams, datagrams that are still being put together. Without a watch they would have no limit.
 
 use std::{
+    fs::File,
     io::{self, BufRead, BufReader},
     os::fd::BorrowedFd,
     time::{Duration, Instant},
@@ -13,6 +14,12 @@ use rustix::fs::{Mode, OFlags, openat};
 const INTERVAL: Duration = Duration::from_millis(100);
 /// A measurement takes at most this part of the time, however many sockets there are.
 const SHARE: u32 = 20;
+/// A measurement goes on for this long before PID 1 looks at its requests again: tables of very many sockets take seconds.
+const SLICE: Duration = Duration::from_millis(5);
+/// How much longer than a slice PID 1 waits until the next one.
+const SLICE_SHARE: u32 = 4;
+/// Lines between two looks at the clock.
+const BATCH: usize = 64;
 /// The part of the memory limit that these buffers may have.
 const PART: u64 = 2;
 /// The least they may have: a few sockets.
@@ -33,46 +40,87 @@ pub(super) struct SocketWatch {
     /// In bytes. `None` where there is no limit, or the network is the host's.
     limit: Option<u64>,
     due: Instant,
+    measuring: Option<Measuring>,
+}
+
+/// A measurement in progress.
+#[derive(Default)]
+struct Measuring {
+    /// The tables that are begun.
+    tables: usize,
+    /// What is left of the last of them.
+    lines: Option<io::Lines<BufReader<File>>>,
+    /// The bytes so far.
+    total: u64,
+    /// Time spent so far.
+    cost: Duration,
 }
 
 impl SocketWatch {
     /// Watches the sockets of a network of the sandbox's own, for this memory limit.
     pub(super) fn new(memory: Option<u64>) -> Self {
-        Self { limit: memory.map(|memory| (memory / PART).max(LEAST)), due: Instant::now() }
+        let limit = memory.map(|memory| (memory / PART).max(LEAST));
+        Self { limit, due: Instant::now(), measuring: None }
     }
 
-    /// Whether the buffers are larger than they may be; `false` if it is too early to measure again.
+    /// Whether the buffers are larger than they may be; `false` if that is not known yet, or it is too early to measure again.
     pub(super) fn over(&mut self, proc: BorrowedFd<'_>) -> bool {
         let Some(limit) = self.limit else { return false };
         let start = Instant::now();
         if start < self.due {
             return false;
         }
-        let held = held(proc, limit);
-        self.due = Instant::now() + INTERVAL.max(start.elapsed() * SHARE);
-        held > limit
+        let mut measuring = self.measuring.take().unwrap_or_default();
+        let finished = measuring.until(start + SLICE, proc, limit);
+        let now = Instant::now();
+        measuring.cost += now - start;
+        let over = measuring.total > limit;
+        match finished || over {
+            true => self.due = now + INTERVAL.max(measuring.cost * SHARE),
+            false => {
+                self.due = now + (now - start) * SLICE_SHARE;
+                self.measuring = Some(measuring);
+            }
+        }
+        over
     }
 }
 
-/// The bytes in these buffers, or as many as are counted when they are more than `enough`.
-fn held(proc: BorrowedFd<'_>, enough: u64) -> u64 {
-    let mut total = 0;
-    for (table, of_line) in TABLES {
-        // A kernel without IPv6 lacks one of them.
-        let Ok(lines) = lines(proc, table) else { continue };
-        for line in lines.map_while(Result::ok).skip(1) {
-            total += of_line(&line);
-            if total > enough {
-                return total;
+impl Measuring {
+    /// Goes on until this moment, until there is more than `enough`, or to the end. Returns whether it is the end.
+    fn until(&mut self, end: Instant, proc: BorrowedFd<'_>, enough: u64) -> bool {
+        loop {
+            let Some(lines) = &mut self.lines else {
+                let Some((table, _)) = TABLES.get(self.tables) else { return true };
+                self.tables += 1;
+                // A kernel without IPv6 lacks one of them. The first line is the heading.
+                self.lines = lines(proc, table).ok();
+                self.lines.as_mut().and_then(Iterator::next);
+                continue;
+            };
+            let Some((_, of_line)) = TABLES.get(self.tables.wrapping_sub(1)) else { return true };
+            for _ in 0..BATCH {
+                match lines.next() {
+                    Some(Ok(line)) => self.total += of_line(&line),
+                    Some(Err(_)) | None => {
+                        self.lines = None;
+                        break;
+                    }
+                }
+                if self.total > enough {
+                    return false;
+                }
+            }
+            if Instant::now() >= end {
+                return false;
             }
         }
     }
-    total
 }
 
-fn lines(proc: BorrowedFd<'_>, table: &str) -> io::Result<io::Lines<impl BufRead>> {
+fn lines(proc: BorrowedFd<'_>, table: &str) -> io::Result<io::Lines<BufReader<File>>> {
     let file = openat(proc, table, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    Ok(BufReader::with_capacity(1 << 16, std::fs::File::from(file)).lines())
+    Ok(BufReader::with_capacity(1 << 14, File::from(file)).lines())
 }
 
 /// Received and unsent bytes of a line `sk Eth Pid Groups Rmem Wmem ...`.
@@ -106,7 +154,7 @@ mod tests {
 
     #[test]
     fn without_a_limit_nothing_is_measured() {
-        let proc = std::fs::File::open("/proc").unwrap();
+        let proc = File::open("/proc").unwrap();
         use std::os::fd::AsFd;
         assert!(!SocketWatch::new(None).over(proc.as_fd()));
         assert!(!SocketWatch::new(Some(u64::MAX)).over(proc.as_fd()));

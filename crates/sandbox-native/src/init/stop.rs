@@ -3,12 +3,16 @@
 //! A signal alone is not enough: a process that is sending `SIGCONT` to all others may be behind the one that sends
 //! `SIGSTOP`, and the kernel itself lets stopped processes continue when the last parent of their session exits. So the control
 //! group of commands is frozen first. Then nothing runs that could send a signal, every process gets `SIGSTOP`, and the group
-//! is thawed: each stops before it executes another instruction. It does not stay frozen, because on version 1 a frozen process
-//! cannot be killed, and a new command could not start.
+//! is thawed: each stops before it executes another instruction.
+//!
+//! For a pause the group stays frozen until it ends. Signals alone would not hold: a timer, the end of a parent or of a lease
+//! lets a stopped process continue, without another that runs. On version 1 a frozen process that is killed ends only when it
+//! is thawed, but executes nothing before that.
 //!
 //! Without a group that can be frozen, signals are repeated until two searches in a row have found all processes stopped.
 
 use std::{
+    cell::Cell,
     collections::HashSet,
     fs::File,
     io::{self, Write},
@@ -31,6 +35,8 @@ const SHORT: Duration = Duration::from_micros(200);
 /// Stops the processes of commands.
 pub(crate) struct Stopper {
     freezer: Option<Freezer>,
+    /// The group is frozen until it is released.
+    held: Cell<bool>,
 }
 
 /// The control group's means to stop everything in it at one moment.
@@ -49,17 +55,54 @@ impl Stopper {
             (Some(state), None) => Some(Freezer::V1 { state }),
             (None, _) => None,
         };
-        Self { freezer }
+        Self { freezer, held: Cell::new(false) }
     }
 
     /// Stops all processes but these and PID 1. On an error, which comes after `patience`, some may run.
     pub(crate) fn stop_all(&self, spared: &[i32], patience: Duration) -> io::Result<()> {
+        let frozen = self.stop(spared, patience);
+        if !self.held.get() {
+            self.thaw();
+        }
+        frozen.map(drop)
+    }
+
+    /// The same, and keeps them stopped until they are released.
+    pub(crate) fn hold(&self, spared: &[i32], patience: Duration) -> io::Result<()> {
+        let frozen = self.stop(spared, patience);
+        match frozen {
+            Ok(true) => self.held.set(true),
+            _ => self.release(),
+        }
+        frozen.map(drop)
+    }
+
+    /// Ends what [`Stopper::hold`] began. Processes that were stopped by a signal stay so.
+    pub(crate) fn release(&self) {
+        self.held.set(false);
+        self.thaw();
+    }
+
+    /// Whether the group of commands stays frozen: nothing in it executes anything until it is released.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.held.get()
+    }
+
+    /// Returns whether the group is frozen.
+    fn stop(&self, spared: &[i32], patience: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + patience;
         let spared: HashSet<_> = spared.iter().copied().chain([1]).collect();
         if self.freezer.as_ref().is_some_and(|freezer| freezer.stop_all(&spared, deadline)) {
-            return Ok(());
+            return Ok(true);
         }
-        stop_by_signals(&spared, deadline)
+        self.thaw();
+        stop_by_signals(&spared, deadline).map(|()| false)
+    }
+
+    fn thaw(&self) {
+        if let Some(freezer) = &self.freezer {
+            freezer.thaw();
+        }
     }
 }
 
@@ -85,7 +128,7 @@ impl Freezer {
         }
     }
 
-    /// Stops all processes but these; returns whether all are certain to be stopped.
+    /// Stops all processes but these, and leaves them frozen; returns whether all are certain to be stopped.
     fn stop_all(&self, spared: &HashSet<i32>, deadline: Instant) -> bool {
         if self.freeze().is_err() {
             return false;
@@ -100,7 +143,6 @@ impl Freezer {
         }
         let all: Vec<_> = others(spared).collect();
         processes::signal(&all, Signal::STOP);
-        self.thaw();
         settled
     }
 }

@@ -30,6 +30,17 @@ pub(crate) struct Running {
     pub(crate) group: Group,
 }
 
+impl Running {
+    /// Kills PID 1, and all others with it.
+    pub(crate) fn kill(&self) {
+        use rustix::process::{Pid, Signal, kill_process};
+        if let Some(pid) = Pid::from_raw(self.pid) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        self.group.thaw();
+    }
+}
+
 /// The parts of the spawner that creating a sandbox needs.
 pub(crate) struct Creator<'a> {
     pub(crate) single: SingleThreaded,
@@ -78,6 +89,7 @@ impl Creator<'_> {
     ) -> Result<(i32, OwnedFd), Failure> {
         let entrance = self.groups.entrance().step("opening the control group")?;
         let commands = group.entrance().step("opening the control group")?;
+        let freezer = group.freezer().step("opening the control group")?;
         let (host, inside) = wire::pair().step("creating a socket")?;
         let (go, go_sender) = rustix::pipe::pipe().step("creating a pipe")?;
         let mut flags = libc::CLONE_NEWUSER
@@ -106,6 +118,7 @@ impl Creator<'_> {
                     group,
                     entrance,
                     commands,
+                    freezer,
                     go,
                     inside,
                     spawner,
@@ -149,6 +162,8 @@ struct NewProcess<'a> {
     entrance: Entrance,
     /// Into the group of commands.
     commands: Entrance,
+    /// Stops the group of commands.
+    freezer: Option<OwnedFd>,
     go: OwnedFd,
     inside: OwnedFd,
     spawner: &'a OwnedFd,
@@ -188,7 +203,7 @@ impl NewProcess<'_> {
             Entrance::Files(files) => (files, false),
             Entrance::Directory(directory) => (vec![directory], true),
         };
-        let counters = self.group.counters();
+        let counters = self.group.counters(self.freezer);
         let space = volume::open_space(self.plan);
         let uppers = self.overlays.iter().map(|overlay| mounts::detached(&overlay.upper));
         let uppers = uppers.collect::<io::Result<Vec<_>>>()?;

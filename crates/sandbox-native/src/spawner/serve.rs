@@ -11,7 +11,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, Signal, WaitOptions, kill_process, wait},
+    process::{WaitOptions, wait},
 };
 use sandbox::SandboxInfo;
 
@@ -43,6 +43,8 @@ const MAX_REMOVERS: usize = 4;
 /// How long to wait before trying again to remove a control group that is still busy.
 const RETRY: Duration = Duration::from_millis(2);
 const MAX_TRIES: u32 = 2000;
+/// How often sandboxes that are being destroyed are thawed.
+const THAW: Duration = Duration::from_millis(50);
 /// How long a new sandbox waits for the space of those that are being removed.
 const SPACE_WAIT: Duration = Duration::from_secs(5);
 /// How often the space is looked at meanwhile.
@@ -69,6 +71,8 @@ pub(crate) struct Spawner {
     prepared: HashSet<String>,
     /// Sandboxes being destroyed, with the requests to answer once they are gone.
     dying: HashMap<String, Vec<u32>>,
+    /// When those were last thawed.
+    thawed: Instant,
     /// Control groups the kernel still reports as busy, with the number of tries.
     busy: Vec<(Group, u32)>,
     removers: usize,
@@ -175,6 +179,7 @@ impl Spawner {
             running: HashMap::new(),
             prepared: HashSet::new(),
             dying: HashMap::new(),
+            thawed: Instant::now(),
             busy: Vec::new(),
             removers: 0,
             trash: Vec::new(),
@@ -230,7 +235,8 @@ impl Spawner {
     fn poll_once(&mut self) -> io::Result<bool> {
         let retry = (!self.busy.is_empty()).then_some(RETRY);
         let check = (!self.delayed.is_empty()).then_some(SPACE_CHECK);
-        let wait = retry.into_iter().chain(check).chain(self.removal_due_in()).min();
+        let thaw = (!self.dying.is_empty()).then_some(THAW);
+        let wait = retry.into_iter().chain(check).chain(thaw).chain(self.removal_due_in()).min();
         let timeout = wait.map(|wait| Timespec {
             tv_sec: wait.as_secs() as i64,
             tv_nsec: i64::from(wait.subsec_nanos()),
@@ -257,6 +263,7 @@ impl Spawner {
         if death {
             self.reap();
         }
+        self.thaw_dying();
         if order {
             match wire::receive::<SpawnerRequest>(self.caller.as_fd())? {
                 Some((order, _)) => self.handle_or_delay(order),
@@ -435,10 +442,10 @@ impl Spawner {
             }
             _ => true,
         });
-        match self.running.get(&id).and_then(|running| Pid::from_raw(running.pid)) {
-            Some(pid) => {
+        match self.running.get(&id) {
+            Some(running) => {
                 // The reply is sent when it is reaped.
-                let _ = kill_process(pid, Signal::KILL);
+                running.kill();
                 self.dying.entry(id).or_default().push(request);
             }
             None => {
@@ -474,6 +481,19 @@ impl Spawner {
         // Its processes are gone and it is no longer listed; only its files remain.
         for request in self.dying.remove(id).unwrap_or_default() {
             self.answer(&SpawnerReply::Destroyed { request }, &[]);
+        }
+    }
+
+    /// Lets processes end that PID 1 had frozen when it was killed. Again and again: it may have been about to freeze them.
+    fn thaw_dying(&mut self) {
+        if self.dying.is_empty() || self.thawed.elapsed() < THAW {
+            return;
+        }
+        self.thawed = Instant::now();
+        for id in self.dying.keys() {
+            if let Some(running) = self.running.get(id) {
+                running.group.thaw();
+            }
         }
     }
 
@@ -517,11 +537,7 @@ impl Spawner {
 
     /// Kills every sandbox and removes everything of this spawner.
     fn end(&mut self) {
-        for running in self.running.values() {
-            if let Some(pid) = Pid::from_raw(running.pid) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
+        self.running.values().for_each(Running::kill);
         loop {
             while self.trash.len() > MAX_WAITING && self.removers < MAX_REMOVERS {
                 self.start_remover();
@@ -534,6 +550,10 @@ impl Spawner {
             }
             let wait = Timespec { tv_sec: 0, tv_nsec: RETRY.as_nanos() as i64 };
             let _ = poll(&mut [PollFd::new(&self.child_exits, PollFlags::IN)], Some(&wait));
+            if self.thawed.elapsed() >= THAW {
+                self.thawed = Instant::now();
+                self.running.values().for_each(|running| running.group.thaw());
+            }
             self.retry_groups();
             self.reap();
         }

@@ -420,6 +420,121 @@ async fn a_parent_that_exits_slowly_does_not_end_a_pause() {
     .await;
 }
 
+/// Whether processes of a sandbox can be frozen; otherwise the protection report says that signals have to do.
+fn can_freeze(sandbox: &NativeSandbox) -> bool {
+    let can = sandbox.protection().state(&Layer::Pause) == LayerState::Enforced;
+    if !can {
+        sandbox_conformance::skip("freezer", "processes are stopped by signals only");
+    }
+    can
+}
+
+/// The content of a file that a process writes all the time.
+async fn clock(sandbox: &NativeSandbox) -> String {
+    let mut text = String::new();
+    if let Ok(mut file) = sandbox.read_file(Path::new("/testbed/clock")).await {
+        file.read_to_string(&mut text).await.unwrap();
+    }
+    text
+}
+
+/// Perl that counts in that file.
+const TICK: &str = "my $n = 0; while (1) { $n++; open(my $f, '>', '/testbed/clock.new'); print $f $n; close $f; \
+    rename '/testbed/clock.new', '/testbed/clock'; select(undef, undef, undef, 0.001) }";
+
+/// The kernel sends a stopped process signals without another process that runs: those of its timers. They do not let it
+/// continue while it is paused.
+#[tokio::test(flavor = "multi_thread")]
+async fn timers_do_not_end_a_pause() {
+    with_sandbox(async |sandbox| {
+        if !can_freeze(sandbox) {
+            return;
+        }
+        let timer = format!(
+            r#"$SIG{{CONT}} = sub {{}}; my $event = pack('Q i i x48', 0, 18, 0); my $id = pack('i', 0);
+            syscall({}, 1, $event, $id) == 0 or die; my $often = pack('qqqq', 0, 5_000_000, 0, 5_000_000);
+            syscall({}, unpack('i', $id), 0, $often, 0) == 0 or die; {TICK}"#,
+            libc::SYS_timer_create, libc::SYS_timer_settime
+        );
+        sandbox.write_file(Path::new("/tmp/timer.pl"), timer.as_bytes()).await.unwrap();
+        let start = "perl /tmp/timer.pl >/dev/null 2>&1 & while [ ! -s /testbed/clock ]; do sleep 0.01; done";
+        sandbox.shell(&ShellCommand::new(start)).await.unwrap();
+        for _ in 0..5 {
+            sandbox.set_paused(sandbox::Paused::Yes).await.unwrap();
+            let before = clock(sandbox).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert_eq!(clock(sandbox).await, before, "it was continued");
+            sandbox.set_paused(sandbox::Paused::No).await.unwrap();
+            while clock(sandbox).await == before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    })
+    .await;
+}
+
+/// The kernel lets the jobs of a shell continue when the shell dies. They stay paused if that is at its time limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_of_a_killed_shell_stay_paused() {
+    with_sandbox(async |sandbox| {
+        if !can_freeze(sandbox) {
+            return;
+        }
+        let job = format!("$SIG{{HUP}} = 'IGNORE'; {TICK}");
+        sandbox.write_file(Path::new("/tmp/job.pl"), job.as_bytes()).await.unwrap();
+        let start = "set -m; perl /tmp/job.pl >/dev/null 2>&1 </dev/null & set +m; sleep 0.3";
+        sandbox.shell(&ShellCommand::new(start)).await.unwrap();
+        let slow = ShellCommand::new("sleep 100").timeout(Duration::from_millis(1000));
+        let pause = async {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            sandbox.set_paused(sandbox::Paused::Yes).await.unwrap();
+            let before = clock(sandbox).await;
+            assert!(!before.is_empty());
+            for _ in 0..20 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                assert_eq!(clock(sandbox).await, before, "it was continued");
+            }
+        };
+        let (killed, ()) =
+            timeout(SOON, async { tokio::join!(sandbox.shell(&slow), pause) }).await.unwrap();
+        assert_eq!(killed.unwrap().status, Status::TimedOut);
+        sandbox.set_paused(sandbox::Paused::No).await.unwrap();
+        let after = sandbox.shell(&ShellCommand::new("pgrep -x sleep || echo gone")).await.unwrap();
+        assert_eq!(after.stdout.text(), "gone\n");
+    })
+    .await;
+}
+
+/// A sandbox whose processes are stopped, or are being stopped, can be destroyed, and so can one that is made read-only or
+/// stops by itself meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn paused_sandboxes_can_be_destroyed() {
+    let runtime = match support::start(support::home()).await {
+        Ok(runtime) => runtime,
+        Err(missing) => return sandbox_conformance::skip(&missing.capability, &missing.reason),
+    };
+    for round in 0..8 {
+        let sandbox = runtime.create(&Spec::default()).await.unwrap();
+        let writers = "for i in 1 2 3 4; do (exec 5>/testbed/f$i; while :; do echo x >&5; done) >/dev/null 2>&1 & done; sleep 0.1";
+        sandbox.shell(&ShellCommand::new(writers)).await.unwrap();
+        let pause = sandbox.set_paused(sandbox::Paused::Yes);
+        match round {
+            // PID 1 is killed at some moment of it.
+            0..4 => drop(timeout(Duration::from_micros(100 * (1 << round)), pause).await),
+            _ => pause.await.unwrap(),
+        }
+        if round == 7 {
+            timeout(SOON, sandbox.freeze()).await.unwrap().unwrap();
+        }
+        timeout(SOON, sandbox.destroy()).await.unwrap().unwrap();
+    }
+    // Nothing keeps the spawner, which removes all when its caller is gone.
+    let sandbox = runtime.create(&Spec::default()).await.unwrap();
+    sandbox.shell(&ShellCommand::new("sleep 1000 >/dev/null 2>&1 &")).await.unwrap();
+    sandbox.set_paused(sandbox::Paused::Yes).await.unwrap();
+    drop((sandbox, runtime));
+}
+
 /// Writers that fork all the time, each child in place of its parent, neither keep a sandbox from being frozen nor write after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn writers_that_never_stay_do_not_escape_a_freeze() {

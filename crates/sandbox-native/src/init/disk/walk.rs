@@ -11,12 +11,15 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::fs::MetadataExt,
     },
+    path::{Path, PathBuf},
     time::Instant,
 };
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, MemfdFlags, Mode, OFlags, fstat, memfd_create, openat, stat, statat,
+};
 
-use crate::init::processes;
+use crate::{init::processes, mounts::PRIVATE_DIR};
 
 /// Bytes charged for an entry besides its blocks.
 const PER_ENTRY: u64 = 256;
@@ -42,6 +45,10 @@ pub(super) struct Walk {
     tree: Option<Tree>,
     /// Processes whose open files are not counted yet, once the trees are.
     processes: Option<Vec<i32>>,
+    /// The open files of one of them: there may be hundreds of thousands.
+    files: Option<Box<dyn Iterator<Item = PathBuf>>>,
+    /// Devices whose files count as memory.
+    in_memory: Vec<u64>,
     sum: Sum,
 }
 
@@ -59,7 +66,8 @@ impl Walk {
     pub(super) fn new(tops: &[OwnedFd]) -> Self {
         let open = |top: &OwnedFd| openat(top, ".", DIRECTORY, Mode::empty()).ok();
         let trees = tops.iter().rev().filter_map(open).collect();
-        Self { trees, tree: None, processes: None, sum: Sum::default() }
+        let (files, sum) = (None, Sum::default());
+        Self { trees, tree: None, processes: None, files, in_memory: in_memory(), sum }
     }
 
     /// Begins to measure these trees alone, without the files of processes.
@@ -95,13 +103,22 @@ impl Walk {
             return true;
         }
         if let Some(top) = self.trees.pop() {
-            self.tree = Some(Tree::new(top));
+            // One that cannot be opened again is as empty as one that cannot be opened.
+            let here = openat(&top, ".", DIRECTORY, Mode::empty());
+            self.tree = here.ok().map(|here| Tree::new(top, here));
+            return true;
+        }
+        if let Some(files) = &mut self.files {
+            match files.next() {
+                Some(file) => self.sum.add_deleted(&file, &self.in_memory),
+                None => self.files = None,
+            }
             return true;
         }
         let list = || processes::numbers().into_iter().filter(|pid| *pid != 1).collect();
         match self.processes.get_or_insert_with(list).pop() {
             Some(pid) => {
-                self.sum.add_deleted(pid);
+                self.files = Some(Box::new(processes::open_files(pid)));
                 true
             }
             None => false,
@@ -109,60 +126,122 @@ impl Walk {
     }
 }
 
+/// The devices of files that count as memory: those without a name, and those of the mounts in `/dev`. Names say nothing,
+/// because a command can give any to a file that it deletes.
+fn in_memory() -> Vec<u64> {
+    let unnamed = memfd_create(c"device", MemfdFlags::CLOEXEC).and_then(fstat);
+    let mounts = ["/dev", "/dev/shm", PRIVATE_DIR].map(stat);
+    [unnamed].into_iter().chain(mounts).flatten().map(|stat| stat.st_dev).collect()
+}
+
 /// A tree of any depth, counted with two open directories at a time.
 ///
-/// The way up is `..`, which cannot leave the tree because it is its own mount. A directory that is moved meanwhile makes
-/// this one sum wrong, nothing more.
+/// The way up is `..`, which cannot leave the tree because it is its own mount. Where it leads elsewhere than the way down came
+/// from, a directory was moved meanwhile; the walk then goes on in the last one that is still in its place.
 struct Tree {
+    top: OwnedFd,
     here: OwnedFd,
     /// The entries of `here` that are not counted yet.
     entries: Option<Dir>,
-    /// Directories that are not entered yet, for each level.
-    pending: Vec<Vec<CString>>,
+    /// The directories from the top to `here`.
+    levels: Vec<Level>,
+}
+
+/// A directory on the way to the one that is being counted.
+struct Level {
+    /// Its name in the one above.
+    name: CString,
+    /// Device and inode; `None` where they are unknown.
+    identity: Option<(u64, u64)>,
+    /// Directories in it that are not entered yet.
+    pending: Vec<CString>,
+}
+
+impl Level {
+    fn new(name: CString, dir: &OwnedFd) -> Self {
+        Self { name, identity: identity(dir), pending: Vec::new() }
+    }
+
+    /// The memory that it takes, without its pending directories.
+    fn weight(&self) -> usize {
+        PER_LEVEL + self.name.to_bytes().len()
+    }
+}
+
+fn identity(dir: &OwnedFd) -> Option<(u64, u64)> {
+    fstat(dir).ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
 impl Tree {
-    fn new(top: OwnedFd) -> Self {
+    fn new(top: OwnedFd, here: OwnedFd) -> Self {
         let entries = entries_of(&top);
-        Self { here: top, entries, pending: vec![Vec::new()] }
+        let levels = vec![Level::new(CString::default(), &top)];
+        Self { top, here, entries, levels }
     }
 
     /// Counts one entry, or goes to another directory. Returns whether there is more.
     fn step(&mut self, sum: &mut Sum) -> bool {
-        let Some(names) = self.pending.last_mut() else { return false };
+        let Some(level) = self.levels.last_mut() else { return false };
         if let Some(entries) = &mut self.entries {
             match entries.read() {
                 Some(Ok(entry)) => {
                     let name = entry.file_name();
                     if name != c"." && name != c".." && sum.add_entry(&self.here, name) {
                         sum.pending += PER_NAME + name.to_bytes().len();
-                        names.push(name.to_owned());
+                        level.pending.push(name.to_owned());
                     }
                 }
                 Some(Err(_)) | None => self.entries = None,
             }
             return true;
         }
-        if let Some(name) = names.pop() {
+        if let Some(name) = level.pending.pop() {
             sum.pending -= PER_NAME + name.to_bytes().len();
             if let Ok(inner) = openat(&self.here, name.as_c_str(), DIRECTORY, Mode::empty()) {
                 self.entries = entries_of(&inner);
+                let level = Level::new(name, &inner);
                 self.here = inner;
-                self.pending.push(Vec::new());
-                sum.pending += PER_LEVEL;
+                sum.pending += level.weight();
+                self.levels.push(level);
             }
             return true;
         }
-        self.pending.pop();
-        sum.pending = sum.pending.saturating_sub(PER_LEVEL);
-        if self.pending.is_empty() {
-            return false;
+        self.leave(sum);
+        if let Some(level) = self.levels.last() {
+            match openat(&self.here, "..", DIRECTORY, Mode::empty()) {
+                Ok(above) if identity(&above) == level.identity => self.here = above,
+                _ => self.find_way(sum),
+            }
         }
-        match openat(&self.here, "..", DIRECTORY, Mode::empty()) {
-            Ok(above) => self.here = above,
-            Err(_) => self.pending.clear(),
+        !self.levels.is_empty()
+    }
+
+    fn leave(&mut self, sum: &mut Sum) {
+        if let Some(level) = self.levels.pop() {
+            let names = level.pending.iter().map(|name| PER_NAME + name.to_bytes().len());
+            let weight = level.weight() + names.sum::<usize>();
+            sum.pending = sum.pending.saturating_sub(weight);
         }
-        true
+    }
+
+    /// After a move: goes to the last directory on the way that is still where it was. What is left of those that are not
+    /// is counted wherever they are now, unless the walk has been there.
+    fn find_way(&mut self, sum: &mut Sum) {
+        let Ok(mut here) = openat(&self.top, ".", DIRECTORY, Mode::empty()) else {
+            return self.levels.clear();
+        };
+        let mut found = 1;
+        for level in self.levels.iter().skip(1) {
+            match openat(&here, level.name.as_c_str(), DIRECTORY, Mode::empty()) {
+                Ok(inner) if identity(&inner) == level.identity => here = inner,
+                _ => break,
+            }
+            found += 1;
+        }
+        while self.levels.len() > found {
+            self.leave(sum);
+        }
+        self.here = here;
     }
 }
 
@@ -200,24 +279,13 @@ impl Sum {
         is_dir
     }
 
-    /// Adds deleted files that a process still has open, in the descriptors of any of its threads.
-    fn add_deleted(&mut self, pid: i32) {
-        for file in processes::open_files(pid) {
-            self.entries += 1;
-            if self.is_too_much() {
-                return;
-            }
-            let Ok(meta) = fs::metadata(&file) else { continue };
-            if !meta.is_file() || meta.nlink() != 0 {
-                continue;
-            }
-            // Files in memory count as memory.
-            let target = fs::read_link(&file).unwrap_or_default();
-            let in_memory =
-                target.starts_with("/dev") || target.to_string_lossy().starts_with("/memfd:");
-            if !in_memory && self.deleted.insert((meta.dev(), meta.ino())) {
-                self.bytes = self.bytes.saturating_add(meta.blocks() * 512);
-            }
+    /// Adds a file that a process has open, if it is deleted and takes space on the disk.
+    fn add_deleted(&mut self, file: &Path, in_memory: &[u64]) {
+        self.entries += 1;
+        let Ok(meta) = fs::metadata(file) else { return };
+        let is_deleted = meta.is_file() && meta.nlink() == 0 && !in_memory.contains(&meta.dev());
+        if is_deleted && self.deleted.insert((meta.dev(), meta.ino())) {
+            self.bytes = self.bytes.saturating_add(meta.blocks() * 512);
         }
     }
 }
@@ -282,6 +350,40 @@ mod tests {
         let Progress::Finished(bytes) = walk.until(end) else { panic!("a minute is enough") };
         assert_eq!(bytes, tree_bytes(&top));
         assert!(bytes >= 3000 * PER_ENTRY, "{bytes}");
+    }
+
+    /// Directories that are moved while they are counted do not keep the walk from those beside them.
+    #[test]
+    fn a_moved_directory_hides_nothing_beside_it() {
+        let top = tempfile::tempdir().unwrap();
+        let (from, to) = (top.path().join("from"), top.path().join("to"));
+        fs::create_dir(&to).unwrap();
+        for i in 0..200 {
+            let inner = from.join(format!("{i}/inner"));
+            fs::create_dir_all(&inner).unwrap();
+            for file in 0..10 {
+                fs::write(inner.join(file.to_string()), "").unwrap();
+            }
+            fs::write(inner.join("large"), vec![1u8; 16 << 10]).unwrap();
+        }
+        let still = tree_bytes(&top);
+        let mut walk = Walk::of_trees(&[open(&top)]);
+        let mut moved = 0;
+        let bytes = loop {
+            if let Progress::Finished(bytes) = walk.until(Instant::now()) {
+                break bytes;
+            }
+            // The one that is being counted is moved away: `..` leads to where the walk may have been.
+            let here = walk.tree.as_ref().and_then(|tree| tree.levels.get(2));
+            if let Some(name) = here.map(|level| level.name.to_str().unwrap().to_owned())
+                && fs::rename(from.join(&name), to.join(&name)).is_ok()
+            {
+                moved += 1;
+            }
+        };
+        assert!(moved > 10, "{moved}");
+        // At most the rest of those that were moved.
+        assert!(bytes > still / 2, "{bytes} of {still}, {moved} moved");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use sandbox::{
 };
 use sandbox_conformance::{patience, skip};
 
-use super::{Ground, SCRIPT, ok, on_the_host, perl_outside, sh_within, soon, store};
+use super::{Ground, SCRIPT, ok, on_the_host, perl_behind, perl_outside, sh_within, soon, store};
 
 /// What the sandboxes of this test hold on the host's disk.
 fn stored(h: &Ground<'_>) -> u64 {
@@ -47,6 +47,87 @@ fn files_open_in_one_thread_only_count() {
         let output = sh_within(&sandbox, "perl /tmp/hold.pl", SCRIPT).await;
         assert_eq!(output.cause, Some(Cause::Disk), "{output:?}");
         assert!(!output.stdout.text().contains("all"), "{output:?}");
+    });
+}
+
+/// Deleted files count whatever they were called: also those with the name of a file in memory.
+#[test]
+fn names_of_deleted_files_hide_none() {
+    on_the_host(async |h| {
+        let sandbox = h.create(&limited(h, DiskQuota::Measured)).await;
+        let hold = r#"$| = 1; my @held; for (1..10) { open(my $f, '>', '/memfd:x') or die; unlink '/memfd:x';
+            print $f "\0" x 15000000; push @held, $f; select(undef, undef, undef, 0.15) } print "all\n""#;
+        store(&sandbox, "/tmp/hold.pl", &hold.replace("\\\\", "\\")).await;
+        let output = sh_within(&sandbox, "perl /tmp/hold.pl", SCRIPT).await;
+        assert_eq!(output.cause, Some(Cause::Disk), "{output:?}");
+        assert!(!output.stdout.text().contains("all"), "{output:?}");
+        // Files in memory count as memory.
+        let memory = format!(
+            r#"my @held; my $name = "x"; for (1..4) {{ my $n = syscall({}, $name, 0); open(my $f, '>&=', $n) or die;
+                print $f "\0" x 15000000; push @held, $f; open(my $g, '>', '/dev/shm/x') or die; unlink '/dev/shm/x';
+                print $g "\0" x 15000000; push @held, $g; select(undef, undef, undef, 0.1) }} print "all\n""#,
+            libc::SYS_memfd_create
+        );
+        store(&sandbox, "/tmp/memory.pl", &memory).await;
+        assert_eq!(ok(&sandbox, "perl /tmp/memory.pl").await, "all\n");
+    });
+}
+
+/// Perl that writes 300 MiB in six seconds.
+const FILL: &str = r"for (1..30) { open(my $f, '>', qq(/testbed/big$_)) or exit; for (1..10) { syswrite $f, qq(\0) x 1048576 }
+    close $f; select(undef, undef, undef, 0.2) } sleep 600;";
+
+/// Asserts that what writes now is stopped at the limit, and that the sandbox can be used afterwards.
+async fn stays_limited(h: &Ground<'_>, sandbox: &impl Sandbox, before: u64) {
+    for _ in 0..16 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let taken = stored(h).saturating_sub(before);
+        assert!(taken < LIMIT + (80 << 20) * u64::from(patience()), "{taken} bytes");
+    }
+    assert_eq!(ok(sandbox, "rm -f /testbed/big*; echo works").await, "works\n");
+}
+
+/// What the shell does between commands, in a trap, is measured as that of any other process.
+#[test]
+fn the_shell_writes_no_more_between_commands() {
+    on_the_host(async |h| {
+        let sandbox = h.create(&limited(h, DiskQuota::Measured)).await;
+        store(&sandbox, "/tmp/fill.pl", FILL).await;
+        let before = stored(h);
+        let trap = "trap 'exec perl /tmp/fill.pl >/dev/null 2>&1 </dev/null' USR1
+            (sleep 0.5; kill -USR1 $$) >/dev/null 2>&1 & true";
+        ok(&sandbox, trap).await;
+        stays_limited(h, &sandbox, before).await;
+    });
+}
+
+/// A process that reports itself as the copy of the shell, and then takes its place, is measured and killed like any other.
+#[test]
+fn a_false_copy_of_the_shell_writes_no_more() {
+    on_the_host(async |h| {
+        let sandbox = h.create(&limited(h, DiskQuota::Measured)).await;
+        let before = stored(h);
+        // The first report about a command counts.
+        let daemon = r#"use POSIX; setsid(); $SIG{TERM} = 'IGNORE'; open(my $s, '>', '/dev/.lis/s') or die; $| = 1; print "ready\n";
+            until (-e '/tmp/go') { syswrite $s, "b 2 $$\n" } close $s; select(undef, undef, undef, 0.5); "#;
+        perl_behind(&sandbox, &(daemon.to_owned() + FILL)).await;
+        let killed =
+            sh_within(&sandbox, "sleep 0.2; : > /tmp/go; sleep 0.3; kill -9 $$", SCRIPT).await;
+        assert_eq!(killed.status.code(), 137, "{killed:?}");
+        stays_limited(h, &sandbox, before).await;
+    });
+}
+
+/// Commands do not see when their files are measured: those that move them out of the way would know when.
+#[test]
+fn measurements_change_no_time_of_access() {
+    on_the_host(async |h| {
+        let sandbox = h.create(&limited(h, DiskQuota::Measured)).await;
+        // A time of access before the last change is updated by every reader.
+        let look = "mkdir -p d/e; touch -a -d 2001-01-01 d d/e; sleep 1; stat -c %X d d/e";
+        let seen = ok(&sandbox, look).await;
+        let kept = ok(&sandbox, "date -d 2001-01-01 +%s").await;
+        assert_eq!(seen, format!("{kept}{kept}"));
     });
 }
 
