@@ -194,6 +194,8 @@ pub(crate) struct Init<'a> {
     pub(crate) socket: BorrowedFd<'a>,
     /// The writable directories of the overlays, in the order of the plan.
     pub(crate) uppers: &'a [OwnedFd],
+    /// These, and the directories in which the kernel prepares what it moves there.
+    pub(crate) written: &'a [OwnedFd],
     /// Shows the space of the host's file system, where they do not.
     pub(crate) space: Option<&'a OwnedFd>,
     pub(crate) counters: &'a Counters,
@@ -425,7 +427,7 @@ impl<'a> Server<'a> {
             }
             Task::Kill { running } => self.kill(running, Some(Cause::Timeout)),
             Task::Files(task) => {
-                self.disk.begin(self.init.uppers);
+                self.disk.begin(self.init.written);
                 match self.workers.start(id, task, fds, &self.init) {
                     Ok(()) => Ok(()),
                     Err(error) => self.refuse(id, &error),
@@ -446,7 +448,7 @@ impl<'a> Server<'a> {
             Task::Usage => {
                 let memory = self.events.current.as_ref().and_then(cgroup::number_in);
                 let cache = self.events.cache();
-                let disk = self.disk.used(self.init.uppers);
+                let disk = self.disk.used(self.init.written);
                 let cpu_us = processes::cpu_time_us();
                 self.reply(&Reply::Usage { id, memory, cache, disk, cpu_us }, &[])
             }
@@ -482,7 +484,7 @@ impl<'a> Server<'a> {
             if status.exit_status() == Some(0) {
                 return Ok(());
             }
-            return match self.disk.over(self.init.uppers, &disk::Check::AtEnd) {
+            return match self.disk.over(self.init.written, &disk::Check::AtEnd) {
                 true => self.refuse(id, &io::Error::from_raw_os_error(libc::ENOSPC)),
                 false => self.reply(&Reply::WorkerKilled { id }, &[]),
             };
@@ -528,7 +530,7 @@ impl<'a> Server<'a> {
     /// Notes the start of a command.
     fn begin_command(&mut self) -> LimitCounts {
         self.warned = false;
-        self.disk.begin(self.init.uppers);
+        self.disk.begin(self.init.written);
         let counts = self.events.read();
         self.free_memory(counts);
         counts
@@ -602,7 +604,7 @@ impl<'a> Server<'a> {
 
     fn check_disk(&mut self) -> io::Result<()> {
         self.stop_if_host_is_full();
-        if self.disk.over(self.init.uppers, &disk::Check::WhenDue) {
+        if self.disk.over(self.init.written, &disk::Check::WhenDue) {
             let none_ran = self.kill_running(Cause::Disk)?;
             let others = self.has_others() || self.workers.any_may_write();
             self.kill_writers();
@@ -654,7 +656,7 @@ impl<'a> Server<'a> {
             DiskQuota::Memory => None,
         };
         let shortage = file.and_then(|f| reserve::shortage(f, self.init.plan.disk_reserve));
-        let (lasted, written) = self.disk.note_scarcity(self.init.uppers, shortage.is_some());
+        let (lasted, written) = self.disk.note_scarcity(self.init.written, shortage.is_some());
         let Some(shortage) = shortage else { return };
         if shortage.patience(written).is_some_and(|patience| lasted >= patience) {
             let _ = self.reply(&Reply::Stopped(shortage.to_string()), &[]);
@@ -678,7 +680,7 @@ impl<'a> Server<'a> {
             true => disk::Check::Now,
             false => disk::Check::AtEnd,
         };
-        let over = self.disk.over(self.init.uppers, &check);
+        let over = self.disk.over(self.init.written, &check);
         let idle = !self.shell.is_running() && !self.programs.any();
         if over && idle && !self.disk.is_exact() {
             // Short commands, one after another, must not keep a writer in the background from being noticed.

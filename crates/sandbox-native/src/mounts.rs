@@ -187,7 +187,7 @@ impl Shared {
         let mut ready = Vec::with_capacity(overlays.len());
         for (i, overlay) in overlays.iter().enumerate() {
             let target = Path::new("/").join(&overlay.target);
-            let upper = dir.join(format!("u{i}"));
+            let (upper, work) = (dir.join(format!("u{i}")), dir.join(format!("w{i}")));
             let lowers = overlay.lowers.iter().map(|lower| self.layer(lower, owners));
             let lowers = match lowers.collect::<Result<Vec<_>, _>>() {
                 // Other mounts lie inside. An overlay would show what they cover, which an unprivileged user must not see. What
@@ -197,7 +197,8 @@ impl Shared {
                         && failure.error.raw_os_error() == Some(libc::EINVAL)
                         && are_empty(&overlay.lowers) =>
                 {
-                    ready.push(OverlayMount { at: target.clone(), target, options: None, upper });
+                    let at = target.clone();
+                    ready.push(OverlayMount { at, target, options: None, upper, work });
                     continue;
                 }
                 lowers => lowers?,
@@ -211,9 +212,9 @@ impl Shared {
                 "lowerdir={},upperdir={},workdir={},userxattr,volatile",
                 lowers.join(":"),
                 upper.display(),
-                dir.join(format!("w{i}")).display()
+                work.display()
             );
-            ready.push(OverlayMount { at, target, options: Some(options), upper });
+            ready.push(OverlayMount { at, target, options: Some(options), upper, work });
         }
         Ok(ready)
     }
@@ -261,6 +262,8 @@ pub(crate) struct OverlayMount {
     options: Option<String>,
     /// Its writable directory, relative to the scratch directory.
     pub(crate) upper: PathBuf,
+    /// The directory in which the kernel prepares what it then moves there: while it copies a file of the image, for example.
+    pub(crate) work: PathBuf,
 }
 
 /// Opens a directory as a detached mount, which `..` cannot leave.
@@ -281,10 +284,8 @@ fn bind_shifted(from: &Path, to: &Path, owners: &Owners<'_>, access: &Access) ->
     if let Owners::Shifted { userns, .. } = owners {
         sys::idmap_mount(tree.as_fd(), *userns)?;
     }
-    match access {
-        Access::ReadOnly => sys::make_read_only(tree.as_fd())?,
-        // Commands would see when their files are measured. An ordinary user may not change it, where the host has set it.
-        Access::Writable => drop(sys::keep_access_times(tree.as_fd())),
+    if *access == Access::ReadOnly {
+        sys::make_read_only(tree.as_fd())?;
     }
     Ok(move_mount(tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }

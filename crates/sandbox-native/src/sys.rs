@@ -423,32 +423,27 @@ pub(crate) fn set_path(_: SingleThreaded, path: &str) {
 
 /// Turns a detached mount into one whose file owners are shifted as `userns` maps them.
 pub(crate) fn idmap_mount(mount: BorrowedFd<'_>, userns: BorrowedFd<'_>) -> io::Result<()> {
-    set_mount_attributes(mount, (libc::MOUNT_ATTR_IDMAP, 0), userns.as_raw_fd() as u64, 0)
+    set_mount_attributes(mount, libc::MOUNT_ATTR_IDMAP, userns.as_raw_fd() as u64, 0)
 }
 
 /// Turns a detached mount into one through which nothing can be changed, and no rights gained.
 pub(crate) fn make_read_only(mount: BorrowedFd<'_>) -> io::Result<()> {
     let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-    set_mount_attributes(mount, (attributes, 0), 0, libc::AT_RECURSIVE)
+    set_mount_attributes(mount, attributes, 0, libc::AT_RECURSIVE)
 }
 
 /// Turns a mount and all below it read-only, or none of them.
 pub(crate) fn forbid_writing(mount: BorrowedFd<'_>) -> io::Result<()> {
-    set_mount_attributes(mount, (libc::MOUNT_ATTR_RDONLY, 0), 0, libc::AT_RECURSIVE)
-}
-
-/// Turns a detached mount into one through which reading changes no time of access.
-pub(crate) fn keep_access_times(mount: BorrowedFd<'_>) -> io::Result<()> {
-    set_mount_attributes(mount, (libc::MOUNT_ATTR_NOATIME, libc::MOUNT_ATTR__ATIME), 0, 0)
+    set_mount_attributes(mount, libc::MOUNT_ATTR_RDONLY, 0, libc::AT_RECURSIVE)
 }
 
 fn set_mount_attributes(
     mount: BorrowedFd<'_>,
-    (attr_set, attr_clr): (u64, u64),
+    attr_set: u64,
     userns_fd: u64,
     flags: libc::c_int,
 ) -> io::Result<()> {
-    let attr = libc::mount_attr { attr_set, attr_clr, propagation: 0, userns_fd };
+    let attr = libc::mount_attr { attr_set, attr_clr: 0, propagation: 0, userns_fd };
     // SAFETY: the path is a NUL-terminated string (an empty one with AT_EMPTY_PATH names the descriptor), `attr` is a
     // mount_attr of the size passed with it, and both outlive the call, which only reads them.
     check(unsafe {

@@ -151,8 +151,8 @@ impl DiskWatch {
     }
 
     /// Notes the start of a command.
-    pub(crate) fn begin(&mut self, uppers: &[OwnedFd]) {
-        self.note_begin(&uppers);
+    pub(crate) fn begin(&mut self, written: &[OwnedFd]) {
+        self.note_begin(&written);
     }
 
     fn note_begin(&mut self, disk: &impl Disk) {
@@ -172,15 +172,15 @@ impl DiskWatch {
     }
 
     /// Measures if it is time, and returns whether the limit was passed since the command started.
-    pub(crate) fn over(&mut self, uppers: &[OwnedFd], check: &Check) -> bool {
-        self.is_over(&uppers, check)
+    pub(crate) fn over(&mut self, written: &[OwnedFd], check: &Check) -> bool {
+        self.is_over(&written, check)
     }
 
     /// Notes whether the host's file system is nearly full. While it is, files are measured even without a limit. Returns
     /// for how long it has been, and the bytes written since the running command or the shortage began, whichever was
     /// earlier, as of the last measurement.
-    pub(crate) fn note_scarcity(&mut self, uppers: &[OwnedFd], scarce: bool) -> (Duration, u64) {
-        self.note_scarcity_of(&uppers, scarce)
+    pub(crate) fn note_scarcity(&mut self, written: &[OwnedFd], scarce: bool) -> (Duration, u64) {
+        self.note_scarcity_of(&written, scarce)
     }
 
     fn note_scarcity_of(&mut self, disk: &impl Disk, scarce: bool) -> (Duration, u64) {
@@ -199,8 +199,8 @@ impl DiskWatch {
 
     /// Bytes written, measured now unless that is expensive and was just done; `None` if there are too many files to
     /// measure, or before the first measurement is finished.
-    pub(crate) fn used(&mut self, uppers: &[OwnedFd]) -> Option<u64> {
-        self.used_of(&uppers)
+    pub(crate) fn used(&mut self, written: &[OwnedFd]) -> Option<u64> {
+        self.used_of(&written)
     }
 
     fn used_of(&mut self, disk: &impl Disk) -> Option<u64> {

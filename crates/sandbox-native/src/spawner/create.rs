@@ -205,14 +205,15 @@ impl NewProcess<'_> {
         };
         let counters = self.group.counters(self.freezer);
         let space = volume::open_space(self.plan);
-        let uppers = self.overlays.iter().map(|overlay| mounts::detached(&overlay.upper));
-        let uppers = uppers.collect::<io::Result<Vec<_>>>()?;
+        let uppers = self.overlays.iter().map(|overlay| &overlay.upper);
+        let written = uppers.chain(self.overlays.iter().map(|overlay| &overlay.work));
+        let written = written.map(|dir| mounts::detached(dir)).collect::<io::Result<Vec<_>>>()?;
         let counts = [
             1,
             1,
             1,
             entrance.len(),
-            uppers.len(),
+            written.len(),
             counters.memory.iter().len(),
             counters.pids.iter().len(),
             counters.peak.iter().len(),
@@ -226,7 +227,7 @@ impl NewProcess<'_> {
         let all = [self.inside, self.go, self.spawner.try_clone()?]
             .into_iter()
             .chain(entrance)
-            .chain(uppers);
+            .chain(written);
         let all = all.chain(counters.memory).chain(counters.pids).chain(counters.peak);
         let all = all.chain(counters.current).chain(counters.kinds).chain(commands).chain(space);
         let all = all.chain(counters.freezer).chain(counters.frozen);
@@ -242,7 +243,7 @@ impl NewProcess<'_> {
             go: groups[1].next().ok_or_else(missing)?,
             spawner: groups[2].next(),
             entrance: groups[3].by_ref().collect(),
-            uppers: groups[4].by_ref().collect(),
+            written: groups[4].by_ref().collect(),
             counters: Counters {
                 memory: groups[5].next(),
                 pids: groups[6].next(),
@@ -267,7 +268,8 @@ struct ProcessFds {
     go: OwnedFd,
     spawner: Option<OwnedFd>,
     entrance: Vec<OwnedFd>,
-    uppers: Vec<OwnedFd>,
+    /// The writable directories of the overlays, then those in which the kernel prepares what it moves there.
+    written: Vec<OwnedFd>,
     counters: Counters,
     commands: Entrance,
     space: Option<OwnedFd>,
@@ -320,7 +322,8 @@ impl ProcessFds {
         Ok(Init {
             single,
             socket: self.socket.as_fd(),
-            uppers: &self.uppers,
+            uppers: self.written.get(..overlays.len()).unwrap_or_default(),
+            written: &self.written,
             space: self.space.as_ref(),
             counters: &self.counters,
             commands: &self.commands,

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashSet,
-    ffi::CString,
+    ffi::{CStr, CString},
     fs,
     os::{
         fd::{AsFd, OwnedFd},
@@ -15,8 +15,11 @@ use std::{
     time::Instant,
 };
 
-use rustix::fs::{
-    AtFlags, Dir, FileType, MemfdFlags, Mode, OFlags, fstat, memfd_create, openat, stat, statat,
+use rustix::{
+    fs::{
+        AtFlags, Dir, FileType, MemfdFlags, Mode, OFlags, fstat, memfd_create, openat, stat, statat,
+    },
+    io::Errno,
 };
 
 use crate::{init::processes, mounts::PRIVATE_DIR};
@@ -64,7 +67,7 @@ pub(super) enum Progress {
 impl Walk {
     /// Begins to measure these trees. One that cannot be opened has nothing in it.
     pub(super) fn new(tops: &[OwnedFd]) -> Self {
-        let open = |top: &OwnedFd| openat(top, ".", DIRECTORY, Mode::empty()).ok();
+        let open = |top: &OwnedFd| open(top, c".").ok();
         let trees = tops.iter().rev().filter_map(open).collect();
         let (files, sum) = (None, Sum::default());
         Self { trees, tree: None, processes: None, files, in_memory: in_memory(), sum }
@@ -104,7 +107,7 @@ impl Walk {
         }
         if let Some(top) = self.trees.pop() {
             // One that cannot be opened again is as empty as one that cannot be opened.
-            let here = openat(&top, ".", DIRECTORY, Mode::empty());
+            let here = open(&top, c".");
             self.tree = here.ok().map(|here| Tree::new(top, here));
             return true;
         }
@@ -197,7 +200,7 @@ impl Tree {
         }
         if let Some(name) = level.pending.pop() {
             sum.pending -= PER_NAME + name.to_bytes().len();
-            if let Ok(inner) = openat(&self.here, name.as_c_str(), DIRECTORY, Mode::empty()) {
+            if let Ok(inner) = open(&self.here, &name) {
                 self.entries = entries_of(&inner);
                 let level = Level::new(name, &inner);
                 self.here = inner;
@@ -208,7 +211,7 @@ impl Tree {
         }
         self.leave(sum);
         if let Some(level) = self.levels.last() {
-            match openat(&self.here, "..", DIRECTORY, Mode::empty()) {
+            match open(&self.here, c"..") {
                 Ok(above) if identity(&above) == level.identity => self.here = above,
                 _ => self.find_way(sum),
             }
@@ -227,12 +230,12 @@ impl Tree {
     /// After a move: goes to the last directory on the way that is still where it was. What is left of those that are not
     /// is counted wherever they are now, unless the walk has been there.
     fn find_way(&mut self, sum: &mut Sum) {
-        let Ok(mut here) = openat(&self.top, ".", DIRECTORY, Mode::empty()) else {
+        let Ok(mut here) = open(&self.top, c".") else {
             return self.levels.clear();
         };
         let mut found = 1;
         for level in self.levels.iter().skip(1) {
-            match openat(&here, level.name.as_c_str(), DIRECTORY, Mode::empty()) {
+            match open(&here, &level.name) {
                 Ok(inner) if identity(&inner) == level.identity => here = inner,
                 _ => break,
             }
@@ -245,8 +248,17 @@ impl Tree {
     }
 }
 
+/// Opens a directory. Reading it changes no time of access where that can be avoided: commands would see when their files are
+/// measured.
+fn open(dir: &OwnedFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
+    match openat(dir, name, DIRECTORY | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => openat(dir, name, DIRECTORY, Mode::empty()),
+        opened => opened,
+    }
+}
+
 fn entries_of(dir: &OwnedFd) -> Option<Dir> {
-    openat(dir, ".", DIRECTORY, Mode::empty()).and_then(Dir::new).ok()
+    open(dir, c".").and_then(Dir::new).ok()
 }
 
 #[derive(Default)]
@@ -267,7 +279,7 @@ impl Sum {
     }
 
     /// Adds an entry of a directory; returns whether it is a directory itself.
-    fn add_entry(&mut self, dir: &OwnedFd, name: &std::ffi::CStr) -> bool {
+    fn add_entry(&mut self, dir: &OwnedFd, name: &CStr) -> bool {
         self.entries += 1;
         let Ok(stat) = statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) else { return false };
         let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
@@ -296,13 +308,13 @@ mod tests {
 
     use super::*;
 
-    fn open(dir: &tempfile::TempDir) -> OwnedFd {
+    fn opened(dir: &tempfile::TempDir) -> OwnedFd {
         OwnedFd::from(fs::File::open(dir.path()).unwrap())
     }
 
     /// The bytes in a tree, counted in slices of one batch each.
     fn tree_bytes(dir: &tempfile::TempDir) -> u64 {
-        let mut walk = Walk::of_trees(&[open(dir)]);
+        let mut walk = Walk::of_trees(&[opened(dir)]);
         for _ in 0..1_000_000 {
             if let Progress::Finished(bytes) = walk.until(Instant::now()) {
                 return bytes;
@@ -344,7 +356,7 @@ mod tests {
         for i in 0..3000 {
             fs::create_dir(top.path().join(i.to_string())).unwrap();
         }
-        let mut walk = Walk::of_trees(&[open(&top)]);
+        let mut walk = Walk::of_trees(&[opened(&top)]);
         assert_eq!(walk.until(Instant::now()), Progress::Unfinished);
         let end = Instant::now() + Duration::from_secs(60);
         let Progress::Finished(bytes) = walk.until(end) else { panic!("a minute is enough") };
@@ -367,7 +379,7 @@ mod tests {
             fs::write(inner.join("large"), vec![1u8; 16 << 10]).unwrap();
         }
         let still = tree_bytes(&top);
-        let mut walk = Walk::of_trees(&[open(&top)]);
+        let mut walk = Walk::of_trees(&[opened(&top)]);
         let mut moved = 0;
         let bytes = loop {
             if let Progress::Finished(bytes) = walk.until(Instant::now()) {
@@ -389,7 +401,7 @@ mod tests {
     #[test]
     fn what_would_take_too_much_memory_is_a_violation() {
         let top = tempfile::tempdir().unwrap();
-        let mut walk = Walk::of_trees(&[open(&top)]);
+        let mut walk = Walk::of_trees(&[opened(&top)]);
         walk.sum.pending = MAX_PENDING + 1;
         assert_eq!(walk.until(Instant::now()), Progress::Finished(UNKNOWN));
     }
