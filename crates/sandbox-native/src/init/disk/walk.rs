@@ -86,6 +86,10 @@ impl Walk {
                 if !self.step() {
                     return Progress::Finished(self.sum.bytes);
                 }
+                if std::mem::take(&mut self.sum.moved) {
+                    // Finding the way back takes as long as the tree is deep.
+                    break;
+                }
             }
             if Instant::now() >= end {
                 return Progress::Unfinished;
@@ -230,6 +234,7 @@ impl Tree {
     /// After a move: goes to the last directory on the way that is still where it was. What is left of those that are not
     /// is counted wherever they are now, unless the walk has been there.
     fn find_way(&mut self, sum: &mut Sum) {
+        sum.moved = true;
         let Ok(mut here) = open(&self.top, c".") else {
             return self.levels.clear();
         };
@@ -267,6 +272,8 @@ struct Sum {
     entries: u64,
     /// Bytes of memory that directories on the way take.
     pending: usize,
+    /// A directory on the way was moved just now.
+    moved: bool,
     /// Inodes of what has several names and is counted.
     linked: HashSet<u64>,
     /// Device and inode of counted deleted files.
