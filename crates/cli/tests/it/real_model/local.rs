@@ -48,7 +48,7 @@ fn the_readmes_first_command_answers() {
     let line = readme.lines().find(|line| line.starts_with("llm-in-sandbox run ")).unwrap();
     let task = line.split('"').nth(1).unwrap();
     assert!(line.ends_with('"'), "it wants more than a task: {line}");
-    let output = home.run(["run", task, "--seed", "1"]);
+    let output = home.run(["run", task, "--seed", "1", "--threads", "1"]);
     assert_eq!((code(&output), out(&output).as_str()), (0, "76127\n"), "{}", err(&output));
     let said = err(&output);
     let first = said.lines().next().unwrap();
@@ -73,7 +73,7 @@ fn the_default_models_own_adapter_solves_what_it_was_made_for() {
         "player,team,points\nAmara,red,45\nElif,red,52\nSilas,blue,61\nInga,blue,57\nNoor,red,49\n",
     )
     .unwrap();
-    let settings = ["--temperature", "0", "--max-turns", "6", "--output", "out"];
+    let settings = ["--temperature", "0", "--max-turns", "6", "--output", "out", "--threads", "1"];
     let input = ["run", task, "--input", table.to_str().unwrap()];
     let output = home.run(input.into_iter().chain(settings));
     assert_eq!((code(&output), out(&output).as_str()), (0, "Elif\n"), "{}", err(&output));
