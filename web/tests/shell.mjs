@@ -10,6 +10,8 @@ const frame = (code, data) => {
 
 /** Answers an upgrade of a connection. */
 export function shell(request, socket) {
+  // A browser may leave at any moment.
+  socket.on('error', () => undefined);
   if (request.url.includes('/gone/')) return socket.end('HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n');
   const key = createHash('sha1').update(`${request.headers['sec-websocket-key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
   socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${key}\r\n\r\n`);
@@ -47,5 +49,4 @@ export function shell(request, socket) {
       }
     }
   });
-  socket.on('error', () => undefined);
 }
