@@ -484,13 +484,16 @@ async fn jobs_of_a_killed_shell_stay_paused() {
         sandbox.write_file(Path::new("/tmp/job.pl"), job.as_bytes()).await.unwrap();
         let start = "set -m; perl /tmp/job.pl >/dev/null 2>&1 </dev/null & set +m; sleep 0.3";
         sandbox.shell(&ShellCommand::new(start)).await.unwrap();
-        let slow = ShellCommand::new("sleep 100").timeout(Duration::from_millis(1000));
+        let slow = ShellCommand::new("touch /testbed/begun; sleep 100");
+        let slow = slow.timeout(Duration::from_millis(1500));
         let pause = async {
-            tokio::time::sleep(Duration::from_millis(400)).await;
+            while sandbox.read_file(Path::new("/testbed/begun")).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
             sandbox.set_paused(sandbox::Paused::Yes).await.unwrap();
             let before = clock(sandbox).await;
             assert!(!before.is_empty());
-            for _ in 0..20 {
+            for _ in 0..25 {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 assert_eq!(clock(sandbox).await, before, "it was continued");
             }
