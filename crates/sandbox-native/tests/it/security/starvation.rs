@@ -85,7 +85,7 @@ async fn delay_of_bomb(sandbox: &impl Sandbox, program: bool, limit: Duration) -
 }
 
 /// Nor does a fork bomb with 250 busy loops delay a time limit, of a shell command or of a program. What else this machine does
-/// may delay one of three; a PID 1 that starves is late each time.
+/// may delay one of three a little; a PID 1 that starves is late each time, and by seconds.
 #[test]
 fn a_fork_bomb_does_not_delay_a_time_limit() {
     on_the_host(async |h| {
@@ -102,8 +102,9 @@ fn a_fork_bomb_does_not_delay_a_time_limit() {
                 all.push(delay_of_bomb(&sandbox, program, limit).await);
             }
             println!("{all:?} late, {usual:?} without load");
-            let least = all.iter().min().unwrap();
+            let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
             assert!(*least < usual + TOLERANCE * patience(), "{all:?}, {usual:?} without load");
+            assert!(*most < usual + TOLERANCE * 4 * patience(), "{all:?}, {usual:?} without load");
         }
     });
 }
