@@ -130,9 +130,11 @@ pub(crate) struct Workspace {
     path: PathBuf,
     _lock: fs::File,
     next: AtomicU64,
+    leases_are_expendable: bool,
 }
 
 const LEASES: &str = "leases";
+const EXPENDABLE: &str = "expendable";
 
 impl Workspace {
     pub(crate) fn new(below: &Path) -> io::Result<Self> {
@@ -151,7 +153,9 @@ impl Workspace {
             match fs::File::open(&path).and_then(try_lock) {
                 Ok(Try::Locked(lock)) if still_at(&lock, &path)? => {
                     fs::create_dir(path.join(LEASES))?;
-                    return Ok(Self { path, _lock: lock, next: AtomicU64::new(0) });
+                    fs::create_dir(path.join(EXPENDABLE))?;
+                    let next = AtomicU64::new(0);
+                    return Ok(Self { path, _lock: lock, next, leases_are_expendable: false });
                 }
                 Ok(_) => {
                     let _ = fs::remove_dir(&path);
@@ -162,6 +166,12 @@ impl Workspace {
         }
     }
 
+    /// Makes every layer expendable that is leased from now on.
+    pub(crate) fn with_expendable_leases(mut self) -> Self {
+        self.leases_are_expendable = true;
+        self
+    }
+
     /// An unused path; nothing is created there.
     pub(crate) fn new_path(&self) -> PathBuf {
         self.path.join(self.next.fetch_add(1, Ordering::Relaxed).to_string())
@@ -169,12 +179,29 @@ impl Workspace {
 
     /// Protects a layer from being pruned while this workspace exists. Requires the store's lock.
     pub(crate) fn lease(&self, layer: &Digest) -> io::Result<()> {
+        if self.leases_are_expendable {
+            self.mark_expendable(layer)?;
+        }
         fs::File::create(self.path.join(LEASES).join(layer.hex())).map(drop)
+    }
+
+    /// Notes that a layer without an image is of no use. If this process dies, it is removed with the next image.
+    pub(crate) fn mark_expendable(&self, layer: &Digest) -> io::Result<()> {
+        fs::File::create(self.path.join(EXPENDABLE).join(layer.hex())).map(drop)
     }
 
     /// The layers that a workspace, of any process, has leased.
     pub(crate) fn leased(workspace: &Path) -> io::Result<Vec<Digest>> {
-        let entries = match fs::read_dir(workspace.join(LEASES)) {
+        Self::noted(workspace, LEASES)
+    }
+
+    /// The layers that a workspace, of any process, has marked as expendable.
+    pub(crate) fn expendable(workspace: &Path) -> io::Result<Vec<Digest>> {
+        Self::noted(workspace, EXPENDABLE)
+    }
+
+    fn noted(workspace: &Path, list: &str) -> io::Result<Vec<Digest>> {
+        let entries = match fs::read_dir(workspace.join(list)) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),

@@ -69,7 +69,7 @@ impl Store {
     ) -> Result<ImageInfo, Error> {
         let name = Name::new(name)?;
         self.check_dir(dir, DirCheck::Any)?;
-        let workspace = self.workspace()?;
+        let workspace = self.workspace()?.with_expendable_leases();
         let below = self.dir_layer(&workspace, dir, &Silent)?;
         let above = self.add_layer(&workspace, diff, None)?;
         let layers = vec![below, above];

@@ -78,6 +78,15 @@ impl Store {
             };
             images.insert(name, layers);
         }
+        let layers: BTreeSet<Digest> = images.values().flatten().copied().collect();
+        // Killed after the records are gone, this process would leave layers that nobody knows of. Without space for the
+        // notes images are removed nevertheless.
+        let workspace = self.workspace().ok();
+        for (workspace, layer) in
+            workspace.iter().flat_map(|at| layers.iter().map(move |l| (at, l)))
+        {
+            let _ = workspace.mark_expendable(layer);
+        }
         for name in images.keys() {
             match fs::remove_file(self.record_path(name)) {
                 Ok(()) => {}
@@ -89,7 +98,6 @@ impl Store {
                 }
             }
         }
-        let layers: BTreeSet<Digest> = images.into_values().flatten().collect();
         let mut pruned = Pruned::default();
         match self.collect(&mut pruned, |layer| layers.contains(layer)) {
             // The damaged record of another image keeps layers, but these images are removed.
@@ -197,7 +205,7 @@ impl Store {
         discard().map_err(Error::io(format!("cannot remove {}", path.display())))
     }
 
-    /// Throws those candidate layers away that nothing refers to.
+    /// Throws those candidate layers away that nothing refers to, and those that a process which died left behind.
     fn collect(
         &self,
         pruned: &mut Pruned,
@@ -206,8 +214,9 @@ impl Store {
         let _lock = self.lock(LockMode::Exclusive)?;
         // Leases before records: a lease ends only after the record of its layer exists, so a layer that is missed
         // as the one is found as the other.
-        let mut leased: BTreeSet<Digest> = BTreeSet::new();
+        let (mut leased, mut expendable) = (BTreeSet::new(), BTreeSet::new());
         for path in list(&self.workspaces_dir())? {
+            expendable.extend(Workspace::expendable(&path).map_err(reading(&path))?);
             // The leases of a dead process no longer count.
             if is_alive(&path)? {
                 leased.extend(Workspace::leased(&path).map_err(reading(&path))?);
@@ -219,7 +228,8 @@ impl Store {
             let layer = path.file_name().and_then(|name| name.to_str()).map(Digest::from_hex);
             let Some(Ok(layer)) = layer else { continue };
             pruned.kept += u64::from(used.contains(&layer));
-            if used.contains(&layer) || leased.contains(&layer) || !candidate(&layer) {
+            let is_candidate = candidate(&layer) || expendable.contains(&layer);
+            if used.contains(&layer) || leased.contains(&layer) || !is_candidate {
                 continue;
             }
             match try_exclusive(&path).map_err(reading(&path))? {

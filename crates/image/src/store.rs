@@ -156,7 +156,7 @@ impl Store {
         diff: impl Read,
     ) -> Result<ImageInfo, Error> {
         let name = Name::new(name)?;
-        let workspace = self.workspace()?;
+        let workspace = self.workspace()?.with_expendable_leases();
         let (base_image, mut layers, env, workdir) = match base {
             None => (BaseImage::Host, Vec::new(), Vec::new(), None),
             Some(base) => {

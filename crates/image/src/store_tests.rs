@@ -240,6 +240,48 @@ fn prune_tells_dead_workspaces_and_downloads_from_living_ones() {
     assert_eq!(store.prune().unwrap().layers, 1);
 }
 
+/// A process that dies between storing or removing an image's layers and its record leaves layers without an image.
+#[test]
+fn what_a_dead_process_was_saving_goes_with_the_next_image() {
+    let (_dir, store) = store();
+    let add = |name: &str| {
+        let other = store.workspace().unwrap();
+        store.add_layer(&other, &tar_of(&[(name, "1")])[..], None).unwrap()
+    };
+    let layers = ["saved", "pulled", "used", "leased"].map(add);
+    let [saved, pulled, used, leased] = layers;
+    store.commit("kept", None, &tar_of(&[("used", "1")])[..]).unwrap();
+    let living = store.workspace().unwrap();
+    assert!(store.lease_layer(&living, &leased).unwrap());
+    let dead = store.workspaces_dir().join("1-99");
+    for (list, noted) in
+        [("leases", [saved, pulled].as_slice()), ("expendable", &[saved, used, leased])]
+    {
+        fs::create_dir_all(dead.join(list)).unwrap();
+        noted.iter().for_each(|layer| fs::write(dead.join(list).join(layer.hex()), "").unwrap());
+    }
+    store.commit("other", None, &tar_of(&[("other", "1")])[..]).unwrap();
+    store.remove("other").unwrap();
+    let left = layers.map(|layer| store.layer_path(&layer).exists());
+    assert_eq!(left, [false, true, true, true]);
+    assert_eq!(names(&store.workspaces_dir()).len(), 2, "the living one and the dead one");
+}
+
+#[test]
+fn layers_are_noted_until_their_image_is_saved() {
+    let (_dir, store) = store();
+    let workspace = store.workspace().unwrap().with_expendable_leases();
+    let at = store.workspaces_dir().join(&names(&store.workspaces_dir())[0]);
+    let layer = store.add_layer(&workspace, &tar_of(&[("a", "1")])[..], None).unwrap();
+    assert_eq!(Workspace::expendable(&at).unwrap(), [layer]);
+    assert_eq!(Workspace::leased(&at).unwrap(), [layer]);
+    // It may still become an image.
+    store.prune().unwrap();
+    assert!(store.layer_path(&layer).exists());
+    drop(workspace);
+    assert_eq!(names(&store.workspaces_dir()), [""; 0]);
+}
+
 #[test]
 fn a_layer_that_is_not_what_was_promised_is_not_kept() {
     let (_dir, store) = store();

@@ -113,6 +113,36 @@ fn a_cancelled_run_goes_on_where_its_files_were() {
     }
 }
 
+/// The files are saved again and again after a restart: on top of the saved ones, which nothing else needs then.
+#[test]
+fn a_resumed_run_goes_on_saving() {
+    let Some(home) = Home::with_sandboxes() else { return };
+    let server =
+        MockServer::answering(|asked| match (asked.turns(), asked.mentions("restarted")) {
+            (2, false) | (5, true) => Answer::hang(),
+            (turn @ 2..5, true) => bash(format!("sleep 1.5; echo {turn} > /opt/{turn}")).into(),
+            (turn, _) => bash(format!("echo {turn} > /opt/{turn}")).into(),
+        })
+        .unwrap();
+    killed(&home, &server);
+    let saved_turns = || {
+        let events = events(&folder(&home));
+        let saved = events.iter().filter(|event| event["kind"] == "saved");
+        saved.map(|event| event["turn"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    let before = saved_turns();
+    let mut running =
+        Running(home.command(["run", "--resume"]).arg(folder(&home)).spawn().unwrap());
+    wait_for("the last turn", || (server.requests().last()?.turns() == 5).then_some(()));
+    running.signal(Signal::INT);
+    assert_eq!(running.end(), 130);
+    let after = saved_turns();
+    assert_eq!(after.last(), Some(&5), "{before:?} {after:?}");
+    assert!(after.len() >= before.len() + 2, "{before:?} {after:?}");
+    let images = home.json(["image", "list", "--json"]);
+    assert_eq!(images.as_array().unwrap().len(), 1, "{images}");
+}
+
 #[test]
 fn a_command_that_was_cancelled_halfway_leaves_no_trace() {
     let Some(home) = Home::with_sandboxes() else { return };

@@ -49,6 +49,13 @@ impl Owner {
         }
     }
 
+    /// The images that are noted for the directory.
+    pub(crate) fn images(&self) -> Vec<String> {
+        let all = all(&self.notes).into_iter();
+        let own = all.filter(|note| note.directory().is_some_and(|dir| dir == self.directory));
+        own.filter_map(|note| note.image).collect()
+    }
+
     /// Whether another directory that exists, a copy, needs the image.
     pub(crate) fn shares(&self, image: &str) -> bool {
         all(&self.notes).into_iter().filter(|note| note.image.as_deref() == Some(image)).any(

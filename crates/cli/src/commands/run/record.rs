@@ -261,6 +261,8 @@ struct Saved {
     image: Option<String>,
     /// The turn after which this process saved it.
     turn: Option<u32>,
+    /// The image that the sandbox was restored from. Files can be saved only on top of it.
+    base: Option<String>,
     /// Images that are of no use, but may exist: replaced ones, and ones whose saving was interrupted.
     stale: Vec<String>,
     next: Option<Instant>,
@@ -276,11 +278,15 @@ impl<'a> Recorder<'a> {
         owner: Owner,
         image: Option<String>,
     ) -> Self {
+        // That process may have died before it removed or recorded others.
+        let mut stale = owner.images();
+        stale.retain(|noted| Some(noted) != image.as_ref());
         // The directory may have been moved or copied since.
         if let Some(image) = &image {
             owner.note(image);
         }
-        let saved = Mutex::new(Saved { image, ..Saved::default() });
+        let base = image.clone();
+        let saved = Mutex::new(Saved { image, base, stale, ..Saved::default() });
         Self { events, console, runtime, name, owner, saved }
     }
 
@@ -322,7 +328,7 @@ impl<'a> Recorder<'a> {
             saved.turn = Some(turn);
             let former = saved.image.replace(image);
             saved.stale.extend(former.clone());
-            former
+            former.filter(|former| Some(former) != saved.base.as_ref())
         };
         if let Some(former) = former
             && self.forget(&former).await
