@@ -156,7 +156,8 @@ impl<'m> Engine<'m> {
         }
     }
 
-    /// Assigns free sequences to waiting jobs, in order.
+    /// Assigns free sequences to waiting jobs, in order. A job that waits for a prompt makes those behind it wait too: their
+    /// prompts would be evaluated after that one.
     fn admit(&mut self) {
         while let Some(job) = self.waiting.pop_front() {
             let views: Vec<_> = self.slots.iter().map(Slot::view).collect();
@@ -304,8 +305,15 @@ impl<'m> Engine<'m> {
 
 impl Slot {
     fn view(&self) -> SlotView<'_, LlamaToken> {
-        let busy = self.running.is_some();
-        SlotView { tokens: &self.tokens, fingerprint: &self.fingerprint, busy, used: self.used }
+        let (first, second) =
+            self.running.as_ref().map(|it| it.pending.as_slices()).unwrap_or_default();
+        SlotView {
+            tokens: &self.tokens,
+            next: [first, second],
+            fingerprint: &self.fingerprint,
+            busy: self.running.is_some(),
+            used: self.used,
+        }
     }
 
     /// Moves tokens into the batch, as many as there is room for.

@@ -58,6 +58,8 @@ impl fmt::Write for HashWriter {
 pub(crate) struct SlotView<'a, T> {
     /// The tokens in its cache.
     pub(crate) tokens: &'a [T],
+    /// The tokens that are evaluated next, in two parts.
+    pub(crate) next: [&'a [T]; 2],
     /// The conversation they come from.
     pub(crate) fingerprint: &'a Fingerprint,
     /// Whether a response is generated in it.
@@ -80,7 +82,8 @@ pub(crate) struct SlotChoice {
 /// Copying a sequence costs about as much as evaluating this many tokens.
 const COPY_COST: usize = 64;
 
-/// The best slot for a prompt; `None` where all are busy.
+/// The best slot for a prompt; `None` if it should wait: all slots are busy, or one is about to evaluate tokens that the
+/// prompt begins with. Conversations that start together would each evaluate the same instructions.
 ///
 /// A conversation that continues gets its own slot. One that only shares a prefix with another, such as the same
 /// instructions, must not evict the other: it gets the least recently used slot. A longer common prefix in another slot
@@ -92,28 +95,34 @@ pub(crate) fn choose<T: PartialEq>(
 ) -> Option<SlotChoice> {
     // The last token is always evaluated: its logits give the next one.
     let most = prompt.len().saturating_sub(1);
-    let common = |kept: &SlotView<'_, T>| common(prompt, kept.tokens).min(most);
+    let cached = |kept: &SlotView<'_, T>| common(prompt, kept.tokens).min(most);
+    let soon = |kept: &SlotView<'_, T>| {
+        let [first, second] = kept.next;
+        common(prompt, kept.tokens.iter().chain(first).chain(second)).min(most)
+    };
     let free = || slots.iter().enumerate().filter(|(_, kept)| !kept.busy);
     let (oldest, last) = free().min_by_key(|(_, kept)| (!kept.tokens.is_empty(), kept.used))?;
     let continued = free()
-        .map(|(slot, kept)| (slot, common(kept), kept))
+        .map(|(slot, kept)| (slot, cached(kept), kept))
         .filter(|(_, common, kept)| {
             let lost = kept.tokens.len() - common;
             fingerprint.continues(kept.fingerprint) || *common > 0 && lost < COPY_COST
         })
         .map(|(slot, common, _)| (slot, common))
         .max_by_key(|(_, common)| *common);
-    let (slot, own) = continued.unwrap_or_else(|| (oldest, common(last)));
-    let all = slots.iter().enumerate().map(|(slot, kept)| (slot, common(kept)));
+    let (slot, own) = continued.unwrap_or_else(|| (oldest, cached(last)));
+    let all = slots.iter().enumerate().map(|(slot, kept)| (slot, cached(kept)));
     let best = all.max_by_key(|(_, common)| *common);
-    Some(match best.filter(|(_, common)| *common >= own + COPY_COST) {
+    let choice = match best.filter(|(_, common)| *common >= own + COPY_COST) {
         Some((from, common)) => SlotChoice { slot, copy_from: Some(from), common },
         None => SlotChoice { slot, copy_from: None, common: own },
-    })
+    };
+    let most_soon = slots.iter().map(soon).max().unwrap_or(0);
+    (most_soon < choice.common + COPY_COST).then_some(choice)
 }
 
-fn common<T: PartialEq>(one: &[T], other: &[T]) -> usize {
-    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+fn common<'a, T: PartialEq + 'a>(prompt: &[T], tokens: impl IntoIterator<Item = &'a T>) -> usize {
+    prompt.iter().zip(tokens).take_while(|(one, other)| one == other).count()
 }
 
 #[cfg(test)]
@@ -128,7 +137,7 @@ mod tests {
     /// A slot of an unknown conversation.
     fn view(tokens: &[u32], busy: bool, used: u64) -> SlotView<'_, u32> {
         const UNKNOWN: &Fingerprint = &Fingerprint(Vec::new());
-        SlotView { tokens, fingerprint: UNKNOWN, busy, used }
+        SlotView { tokens, next: [&[], &[]], fingerprint: UNKNOWN, busy, used }
     }
 
     fn begins(length: u32, own: u32) -> Vec<u32> {
@@ -232,6 +241,27 @@ mod tests {
         let (one, other) = (begins(0, 1001), begins(0, 1002));
         let choice = chosen(&begins(0, 1003), &[view(&one, FREE, 2), view(&other, FREE, 1)]);
         assert_eq!(choice, Some(SlotChoice { slot: 1, copy_from: None, common: 0 }));
+    }
+
+    #[test]
+    fn a_beginning_that_another_prompt_is_evaluating_is_waited_for() {
+        let one = begins(200, 1001);
+        let at = |evaluated: usize| {
+            let (next, last) = (&one[evaluated.min(150)..150], &one[evaluated.max(150)..]);
+            let running = SlotView { next: [next, last], ..view(&one[..evaluated], BUSY, 1) };
+            chosen(&begins(200, 1002), &[running, view(&[], FREE, 0)])
+        };
+        assert_eq!(at(0), None);
+        assert_eq!(at(100), None);
+        let copied = |common| Some(SlotChoice { slot: 1, copy_from: Some(0), common });
+        // What is left is not worth it.
+        assert_eq!(at(140), copied(140));
+        assert_eq!(at(250), copied(200));
+        // Neither is what the own slot has.
+        let held = begins(200, 1003);
+        let slots = [SlotView { next: [&one, &[]], ..view(&[], BUSY, 2) }, view(&held, FREE, 1)];
+        let choice = chosen(&begins(200, 1003), &slots);
+        assert_eq!(choice, Some(SlotChoice { slot: 1, copy_from: None, common: 399 }));
     }
 
     #[test]

@@ -38,16 +38,18 @@ async fn conversations_at_once_read_as_they_do_alone() {
     }
 }
 
+/// A conversation about a country that begins with the same instructions as others.
+fn with_rules(before: &str, country: &str) -> [Message; 2] {
+    let rules = (0..20).map(|n| format!("Rule {n}: be kind to box {n}.\n")).collect();
+    let question = format!("What is the capital of {country}? One word.");
+    [Message::System { text: rules }, Message::user(before.repeat(25) + &question)]
+}
+
 #[tokio::test]
 async fn instructions_in_common_are_read_once() {
     let Some(model) = load_tiny(3) else { return };
-    let rules: String = (0..20).map(|n| format!("Rule {n}: be kind to box {n}.\n")).collect();
-    let asked = |before: &str, question: &str| {
-        let user = Message::user(before.repeat(25) + question);
-        [Message::System { text: rules.clone() }, user]
-    };
-    let first = asked("I like cheese. ", "What is the capital of France? One word.");
-    let second = asked("We eat pasta. ", "What is the capital of Italy? One word.");
+    let first = with_rules("I like cheese. ", "France");
+    let second = with_rules("We eat pasta. ", "Italy");
     let one = ask(&model, &first, 8).await.unwrap();
     let other = ask(&model, &second, 8).await.unwrap();
     assert!(other.usage.cached > 150, "{:?}", other.usage);
@@ -60,6 +62,24 @@ async fn instructions_in_common_are_read_once() {
     let again = ask(&model, &first, 8).await.unwrap();
     assert_eq!(again.usage.cached + 1, again.usage.input, "{:?}", again.usage);
     assert_eq!(again.message.text, one.message.text);
+}
+
+#[tokio::test]
+async fn instructions_in_common_are_read_once_by_conversations_that_start_together() {
+    let Some(model) = load_tiny(3) else { return };
+    let all = [("I like cheese. ", "France"), ("We eat pasta. ", "Italy"), ("I read. ", "Peru")]
+        .map(|(before, country)| with_rules(before, country));
+    let [first, second, third] = all.each_ref().map(|messages| ask(&model, messages, 8));
+    let (first, second, third) = tokio::join!(first, second, third);
+    let together = [first, second, third].map(Result::unwrap);
+    let mut cached = together.each_ref().map(|response| response.usage.cached);
+    cached.sort_unstable();
+    assert!(cached[0] == 0 && cached[1] > 150 && cached[2] > 150, "{cached:?}");
+    for (messages, response) in all.iter().zip(&together) {
+        let Some(fresh) = load_tiny(1) else { return };
+        let alone = ask(&fresh, messages, 8).await.unwrap();
+        assert_eq!(alone.message.text, response.message.text);
+    }
 }
 
 #[tokio::test]
