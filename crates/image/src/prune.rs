@@ -82,10 +82,8 @@ impl Store {
         // Killed after the records are gone, this process would leave layers that nobody knows of. Without space for the
         // notes images are removed nevertheless.
         let workspace = self.workspace().ok();
-        for (workspace, layer) in
-            workspace.iter().flat_map(|at| layers.iter().map(move |l| (at, l)))
-        {
-            let _ = workspace.mark_expendable(layer);
+        if let Some(workspace) = &workspace {
+            layers.iter().for_each(|layer| drop(workspace.mark_expendable(layer)));
         }
         for name in images.keys() {
             match fs::remove_file(self.record_path(name)) {
@@ -216,7 +214,10 @@ impl Store {
         // as the one is found as the other.
         let (mut leased, mut expendable) = (BTreeSet::new(), BTreeSet::new());
         for path in list(&self.workspaces_dir())? {
-            expendable.extend(Workspace::expendable(&path).map_err(reading(&path))?);
+            // Locks of another machine's sandboxes on its layers may not be seen here.
+            if !is_foreign(&path) {
+                expendable.extend(Workspace::expendable(&path).map_err(reading(&path))?);
+            }
             // The leases of a dead process no longer count.
             if is_alive(&path)? {
                 leased.extend(Workspace::leased(&path).map_err(reading(&path))?);
