@@ -8,12 +8,28 @@ use crate::{failure, seccomp::Users};
 /// What a daemon offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Daemon {
+    pub(crate) transport: Transport,
     pub(crate) disk: DiskQuota,
     pub(crate) filter: Filter,
     pub(crate) users: Users,
     pub(crate) cgroups: CgroupVersion,
     pub(crate) terminals: Terminals,
     pub(crate) ipc: IpcLimits,
+}
+
+/// How the daemon is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// A socket of this machine: what the daemon has sent arrives even if it then drops the connection.
+    Socket,
+    Network,
+}
+
+impl Transport {
+    /// Of a daemon at this address.
+    pub(crate) fn of(address: &str) -> Self {
+        if address.starts_with("unix://") { Self::Socket } else { Self::Network }
+    }
 }
 
 /// Whether the daemon can limit what a container stores.
@@ -73,6 +89,7 @@ impl Daemon {
             false => Users::Shared,
         };
         Self {
+            transport: Transport::Network,
             disk: disk(info),
             filter: match has("name=seccomp") {
                 false => Filter::None,

@@ -43,6 +43,11 @@ pub(crate) fn message(error: &Docker) -> Option<&str> {
     }
 }
 
+/// Whether the other side dropped the connection without reading all that was sent to it.
+pub(crate) fn is_reset(error: &Docker) -> bool {
+    matches!(error, Docker::IOError { err } if err.kind() == io::ErrorKind::ConnectionReset)
+}
+
 fn mentions(error: &Docker, texts: &[&str]) -> bool {
     let message = message(error).unwrap_or_default().to_lowercase();
     texts.iter().any(|text| message.contains(text))

@@ -16,8 +16,9 @@ use tokio::{
 };
 
 use crate::{
+    daemon::Transport,
     exec::{Console, Poll, Running, StopOnDrop, status},
-    failure::during,
+    failure::{during, is_reset},
     sandbox_impl::Inner,
 };
 
@@ -143,8 +144,15 @@ impl Flow {
                     }
                 }
                 piece = output.next(), if self.pending.is_none() => {
-                    let Some(piece) = piece else { return Ok(End::Ended) };
-                    let piece = piece.map_err(during("reading a program's output"))?;
+                    let piece = match piece {
+                        None => return Ok(End::Ended),
+                        // The program has ended without reading its input. Over a network, the end of its output may be
+                        // lost with it.
+                        Some(Err(error)) if is_reset(&error) && inner.daemon.transport == Transport::Socket => {
+                            return Ok(End::Ended);
+                        }
+                        Some(piece) => piece.map_err(during("reading a program's output"))?,
+                    };
                     let target = match piece {
                         LogOutput::StdErr { .. } if self.err.is_some() => Target::Err,
                         _ => Target::Out,

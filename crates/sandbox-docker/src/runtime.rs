@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 
 use crate::{
     config::{self, LABEL, LABEL_IMAGE, LABEL_KIND, LABEL_OWNER},
-    daemon::{Daemon, DiskQuota},
+    daemon::{Daemon, DiskQuota, Transport},
     deadline::{DAEMON_SHARE, LONGEST},
     disk::DiskWatch,
     failure::{self, during},
@@ -61,7 +61,8 @@ impl DockerRuntime {
         let docker = docker.negotiate_version().await.map_err(refuse)?;
         let info = docker.info().await.map_err(during("inspecting the daemon"))?;
         let default_image = options.default_image;
-        let daemon = std::sync::Mutex::new(Daemon::new(&info));
+        let daemon = Daemon { transport: Transport::of(&address), ..Daemon::new(&info) };
+        let daemon = std::sync::Mutex::new(daemon);
         Ok(Self { docker, default_image, owner: Owner::current(), daemon })
     }
 
