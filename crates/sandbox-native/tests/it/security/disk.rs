@@ -8,7 +8,9 @@ use sandbox::{
 };
 use sandbox_conformance::{patience, skip};
 
-use super::{Ground, SCRIPT, ok, on_the_host, perl_behind, perl_outside, sh_within, soon, store};
+use super::{
+    Ground, SCRIPT, ok, on_the_host, perl_behind, perl_outside, sh, sh_within, soon, store,
+};
 
 /// What the sandboxes of this test hold on the host's disk.
 fn stored(h: &Ground<'_>) -> u64 {
@@ -84,7 +86,14 @@ async fn stays_limited(h: &Ground<'_>, sandbox: &impl Sandbox, before: u64) {
         let taken = stored(h).saturating_sub(before);
         assert!(taken < LIMIT + (80 << 20) * u64::from(patience()), "{taken} bytes");
     }
-    assert_eq!(ok(sandbox, "rm -f /testbed/big*; echo works").await, "works\n");
+    // On a busy machine a command may be killed with the rest before it has removed anything.
+    for tries in 1.. {
+        let output = sh(sandbox, "rm -f /testbed/big*; echo works").await;
+        if output.stdout.text() == "works\n" {
+            break;
+        }
+        assert!(tries < 5, "{output:?}");
+    }
 }
 
 /// What the shell does between commands, in a trap, is measured as that of any other process.
