@@ -60,6 +60,8 @@ const KNOWN: [(&str, Section, &str, &str); 30] = [
     ("tokens_per_s", Section::Speed, "Throughput", "tokens per second"),
     ("seconds/play", Section::Speed, "Rollout time", "seconds per step"),
     ("seconds/learn", Section::Speed, "Update time", "seconds per step"),
+    ("seconds/learn_beside", Section::Speed, "Update time beside episodes", "seconds per step"),
+    ("seconds/refresh", Section::Speed, "Refresh time", "seconds per step"),
     ("seconds/validate", Section::Speed, "Validation time", "seconds per step"),
     ("seconds", Section::Speed, "Step time", "seconds per step"),
     ("episodes", Section::Other, "Episodes", "episodes per step"),

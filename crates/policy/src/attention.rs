@@ -5,10 +5,12 @@
 //! On a GPU with matrix instructions in 16 bits one fused kernel computes all sequences. Elsewhere they are computed one
 //! after another, which gives the same numbers up to rounding. Knows no projections and no positions.
 
+use std::ops::Range;
+
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::error::TchResult;
-use crate::graph::{Cuda, CudaError};
+use crate::graph::{Attended, Cuda, CudaError, PackedHeads};
 
 /// The widest head of the fused kernel; widths must be multiples of 8.
 const MAX_FUSED_HEAD: i64 = 256;
@@ -69,6 +71,18 @@ struct Fused {
     query_ends: Tensor,
     key_ends: Tensor,
     longest: [i64; 2],
+    uses: KeyUses,
+}
+
+/// Where the keys and values of each token are attended to, among those of all sequences.
+#[derive(Debug)]
+pub(crate) struct KeyUses {
+    /// `[tokens + 1]`, 32-bit integers: where the places of a token begin, and those of the last one end.
+    pub(crate) offsets: Tensor,
+    /// `[keys]`, 32-bit integers: the places of all tokens.
+    pub(crate) places: Tensor,
+    /// The number of places.
+    pub(crate) keys: i64,
 }
 
 /// Queries, keys and values: `[tokens, heads, head_dim]`, with fewer heads for keys and values where they are shared.
@@ -131,7 +145,56 @@ impl Packing {
             query_ends: ends(&own)?,
             key_ends: ends(&keys)?,
             longest: [most(&own), most(&keys)],
+            uses: self.key_uses()?,
         })
+    }
+
+    /// The tokens whose keys each sequence attends to, sequence after sequence.
+    fn key_tokens(&self) -> Vec<usize> {
+        let mut start = 0;
+        let own = |sequence: &Sequence| {
+            let length = usize::try_from(sequence.length).unwrap_or_default();
+            start += length;
+            start - length..start
+        };
+        let ranges: Vec<Range<usize>> = self.sequences.iter().map(own).collect();
+        let mut tokens = Vec::new();
+        for (at, sequence) in self.sequences.iter().enumerate() {
+            let mut chain = vec![at];
+            let mut prefix = sequence.prefix;
+            while let Some(at) = prefix {
+                chain.push(at);
+                prefix = self.sequences[at].prefix;
+            }
+            tokens.extend(chain.into_iter().rev().flat_map(|at| ranges[at].clone()));
+        }
+        tokens
+    }
+
+    fn key_uses(&self) -> TchResult<KeyUses> {
+        let tokens = self.key_tokens();
+        let count = self.sequences.iter().map(|sequence| sequence.length).sum::<i64>();
+        let mut offsets = vec![0i32; usize::try_from(count).unwrap_or_default() + 1];
+        tokens.iter().for_each(|token| offsets[token + 1] += 1);
+        for at in 1..offsets.len() {
+            offsets[at] += offsets[at - 1];
+        }
+        let (mut next, mut places) = (offsets.clone(), vec![0i32; tokens.len()]);
+        for (place, token) in (0i32..).zip(&tokens) {
+            places[next[*token] as usize] = place;
+            next[*token] += 1;
+        }
+        let on_device = |all: &[i32]| Tensor::f_from_slice(all)?.f_to_device(self.device);
+        Ok(KeyUses {
+            offsets: on_device(&offsets)?,
+            places: on_device(&places)?,
+            keys: tokens.len() as i64,
+        })
+    }
+
+    /// What our own kernels need to compute attention without a graph; `None` where the fused kernel is not used.
+    pub(crate) fn fused(&self) -> Option<FusedAttention<'_>> {
+        self.fused.as_ref().map(FusedAttention)
     }
 
     /// Attention: `[tokens, heads * head_dim]`.
@@ -151,15 +214,8 @@ impl Packing {
             Tensor::f_cat(&parts, 0)
         };
         let (keys, values) = (together(&heads.keys)?, together(&heads.values)?);
-        let attended = fused
-            .cuda
-            .attention(
-                [&heads.queries, &keys, &values],
-                [&fused.query_ends, &fused.key_ends],
-                fused.longest,
-            )
-            .map_err(|error| TchError::Torch(error.to_string()))?;
-        attended.f_flatten(1, -1)
+        let packed = fused.packed([&heads.queries, &keys, &values]);
+        fused.cuda.attention(packed).map_err(torch_error)?.f_flatten(1, -1)
     }
 
     /// The parts of keys or values that each sequence attends to, in order.
@@ -216,6 +272,44 @@ impl Packing {
     }
 }
 
+impl Fused {
+    fn packed<'a>(&'a self, heads: [&'a Tensor; 3]) -> PackedHeads<'a> {
+        PackedHeads { heads, ends: [&self.query_ends, &self.key_ends], longest: self.longest }
+    }
+}
+
+/// The fused kernel, without gradient graphs. Keys and values are those of all sequences, one after another, as
+/// [`KeyUses`] has them.
+#[derive(Clone, Copy)]
+pub(crate) struct FusedAttention<'a>(&'a Fused);
+
+impl FusedAttention<'_> {
+    /// Where the keys and values of tokens are needed.
+    pub(crate) fn uses(&self) -> &KeyUses {
+        &self.0.uses
+    }
+
+    /// Attention of queries, keys and values.
+    pub(crate) fn forward(&self, heads: [&Tensor; 3]) -> TchResult<Attended> {
+        self.0.cuda.attention_forward(self.0.packed(heads)).map_err(torch_error)
+    }
+
+    /// The gradients by queries, keys and values.
+    pub(crate) fn backward(
+        &self,
+        heads: [&Tensor; 3],
+        attended: &Attended,
+        by_attended: &Tensor,
+    ) -> TchResult<[Tensor; 3]> {
+        let packed = self.0.packed(heads);
+        self.0.cuda.attention_backward(packed, attended, by_attended).map_err(torch_error)
+    }
+}
+
+fn torch_error(error: CudaError) -> TchError {
+    TchError::Torch(error.to_string())
+}
+
 /// Attention of one sequence, whose queries are the last of its keys: `[1, heads, tokens, head_dim]`.
 fn one(queries: &Tensor, keys: &Tensor, values: &Tensor) -> TchResult<Tensor> {
     let (_, query_heads, length, _) = queries.size4()?;
@@ -265,5 +359,30 @@ mod tests {
         let sequences = Packing::regular(2, 3);
         let packing = Packing::new(sequences, 64, Kind::BFloat16, Device::Cpu).unwrap();
         assert_eq!(packing.path(), AttentionPath::Each);
+    }
+
+    #[test]
+    fn keys_of_shared_tokens_have_several_places() {
+        let sequence = |length, prefix| Sequence { length, prefix };
+        // A prompt of two tokens, one of which continues it before two others do, and a sequence alone.
+        let sequences = vec![
+            sequence(2, None),
+            sequence(1, Some(0)),
+            sequence(2, Some(1)),
+            sequence(1, Some(0)),
+            sequence(3, None),
+        ];
+        let packing = Packing::new(sequences, 64, Kind::BFloat16, Device::Cpu).unwrap();
+        let tokens = packing.key_tokens();
+        assert_eq!(tokens, [0, 1, 0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 5, 6, 7, 8]);
+        let uses = packing.key_uses().unwrap();
+        let [offsets, places] =
+            [&uses.offsets, &uses.places].map(|all| Vec::<i32>::try_from(all).unwrap());
+        assert_eq!(uses.keys as usize, tokens.len());
+        for (token, range) in offsets.windows(2).enumerate() {
+            let places = &places[range[0] as usize..range[1] as usize];
+            assert!(places.iter().all(|place| tokens[*place as usize] == token), "{token}");
+            assert_eq!(places.len(), tokens.iter().filter(|other| **other == token).count());
+        }
     }
 }

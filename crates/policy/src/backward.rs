@@ -6,7 +6,7 @@ use tch::Tensor;
 
 use crate::batch::TokenBatch;
 use crate::error::TchResult;
-use crate::head::{Head, LogitLimits, Scored, push_back};
+use crate::head::{Head, LogitLimits, Projection, Scored, push_back};
 use crate::net::Network;
 use crate::rope::Tables;
 
@@ -63,20 +63,12 @@ impl Network {
             Checkpointing::Off => Body::Whole(self.hidden(&batch.tokens, &rope, &batch.packing)?),
             Checkpointing::Layers => self.layer_inputs(batch, &rope)?,
         };
-        let (head, scored) =
-            Head::forward(self.projection(), body.output(), batch, temperature, limits)?;
-        let scored =
-            Scored { logprob: scored.logprob.f_set_requires_grad(true)?, entropy: scored.entropy };
-        let loss = loss(&scored)?;
-        if loss.requires_grad() {
-            loss.f_backward()?;
+        let (accumulated, by_hidden) =
+            from_hidden(self.projection(), body.output(), batch, temperature, limits, loss)?;
+        if let Some(by_hidden) = by_hidden {
+            self.back(body, batch, &rope, by_hidden)?;
         }
-        let gradient = scored.logprob.f_grad()?;
-        if gradient.defined() {
-            self.back(body, batch, &rope, head.backward(&gradient)?)?;
-        }
-        let scored = Scored { logprob: scored.logprob.f_detach()?, entropy: scored.entropy };
-        Ok(Accumulated { loss: loss.f_detach()?, scored })
+        Ok(accumulated)
     }
 
     /// The forward pass, storing only the input of each layer.
@@ -123,6 +115,29 @@ impl Network {
     }
 }
 
+/// Log-probabilities of a batch from its hidden states, the loss of them, and the gradient by the hidden states, unless it
+/// is nothing.
+pub(crate) fn from_hidden(
+    projection: Projection<'_>,
+    hidden: &Tensor,
+    batch: &TokenBatch,
+    temperature: f64,
+    limits: LogitLimits,
+    loss: impl FnOnce(&Scored) -> TchResult<Tensor>,
+) -> TchResult<(Accumulated, Option<Tensor>)> {
+    let (head, scored) = Head::forward(projection, hidden, batch, temperature, limits)?;
+    let scored =
+        Scored { logprob: scored.logprob.f_set_requires_grad(true)?, entropy: scored.entropy };
+    let loss = loss(&scored)?;
+    if loss.requires_grad() {
+        loss.f_backward()?;
+    }
+    let gradient = scored.logprob.f_grad()?;
+    let by_hidden = gradient.defined().then(|| head.backward(&gradient)).transpose()?;
+    let scored = Scored { logprob: scored.logprob.f_detach()?, entropy: scored.entropy };
+    Ok((Accumulated { loss: loss.f_detach()?, scored }, by_hidden))
+}
+
 /// The result of the forward pass.
 enum Body {
     /// The output, with its whole graph.
@@ -152,4 +167,4 @@ fn recompute(
 
 #[cfg(test)]
 #[path = "backward_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -11,7 +11,7 @@ use crate::shape::{Architecture, Output, Scaling, Shape};
 
 const LITTLE: LogitLimits = LogitLimits { chunk: 60, stored: 70 };
 
-fn tiny(architecture: Architecture, output: Output) -> Network {
+pub(crate) fn tiny(architecture: Architecture, output: Output) -> Network {
     // Other tests run meanwhile: threads would mostly wait for each other.
     tch::set_num_threads(1);
     let shape = Shape {
@@ -49,7 +49,7 @@ fn batch(net: &Network) -> TokenBatch {
 }
 
 /// A loss in which every scored token has a weight of its own and a curvature.
-fn loss(scored: &Scored) -> crate::error::TchResult<Tensor> {
+pub(crate) fn loss(scored: &Scored) -> crate::error::TchResult<Tensor> {
     let count = scored.logprob.numel() as i64;
     let weights = Tensor::f_arange(count, (Kind::Double, Device::Cpu))?
         .f_add_scalar(1.0)?
@@ -83,7 +83,7 @@ fn gradients_of(
     trainable.into_iter().map(|(name, tensor)| (name, tensor.grad().copy())).collect()
 }
 
-fn same(left: &[(String, Tensor)], right: &[(String, Tensor)]) {
+pub(crate) fn same(left: &[(String, Tensor)], right: &[(String, Tensor)]) {
     assert_eq!(left.len(), right.len());
     for ((name, left), (_, right)) in left.iter().zip(right) {
         let difference = (left - right).abs().max().double_value(&[]);
@@ -204,7 +204,12 @@ fn a_batch_with_nothing_to_score_changes_nothing() {
 }
 
 /// A sequence that begins with `shared` tokens of its group and continues with its own; all are scored but every fifth.
-fn member(group: usize, shared: usize, member: usize, rest: usize) -> (Vec<u32>, Vec<bool>) {
+pub(crate) fn member(
+    group: usize,
+    shared: usize,
+    member: usize,
+    rest: usize,
+) -> (Vec<u32>, Vec<bool>) {
     let token = |at: usize| match at < shared {
         true => (at * 7 + group * 3) % 20,
         false => (at * 5 + member * 11 + group) % 20,

@@ -76,6 +76,56 @@ type PackedAttention = unsafe extern "C" fn(
     c_longlong,
 ) -> *mut c_void;
 
+/// `lis_attention_forward`: as [`PackedAttention`], then room for four tensors.
+type AttentionForward = unsafe extern "C" fn(
+    *const c_void,
+    *const c_void,
+    *const c_void,
+    *const c_void,
+    *const c_void,
+    c_longlong,
+    c_longlong,
+    *mut *mut c_void,
+) -> c_int;
+
+/// `lis_attention_backward`: a gradient, then as [`PackedAttention`], four tensors and room for three.
+type AttentionBackward = unsafe extern "C" fn(
+    *const c_void,
+    *const c_void,
+    *const c_void,
+    *const c_void,
+    *const c_void,
+    *const c_void,
+    c_longlong,
+    c_longlong,
+    *const *const c_void,
+    *mut *mut c_void,
+) -> c_int;
+
+/// Queries, keys and values of packed sequences, and where the sequences are; shapes are in `cuda/attention.cpp`.
+#[derive(Clone, Copy)]
+pub(crate) struct PackedHeads<'a> {
+    /// Queries, keys and values.
+    pub(crate) heads: [&'a Tensor; 3],
+    /// Where the sequences begin and end in queries and in keys.
+    pub(crate) ends: [&'a Tensor; 2],
+    /// The most queries and keys of a sequence.
+    pub(crate) longest: [i64; 2],
+}
+
+/// What attention over packed sequences computed, without a gradient graph.
+pub(crate) struct Attended {
+    /// The result, and three tensors that its gradient needs.
+    tensors: [Tensor; 4],
+}
+
+impl Attended {
+    /// The result, `[tokens, heads, head_dim]`.
+    pub(crate) fn result(&self) -> &Tensor {
+        &self.tensors[0]
+    }
+}
+
 /// The functions of the library. They act on the calling thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cuda {
@@ -92,6 +142,8 @@ pub(crate) struct Cuda {
     kernel_find: Find,
     kernel_launch: Launch,
     attention_packed: PackedAttention,
+    attention_forward: AttentionForward,
+    attention_backward: AttentionBackward,
     error: unsafe extern "C" fn() -> *const c_char,
 }
 
@@ -158,18 +210,11 @@ impl Cuda {
         Ok(bytes)
     }
 
-    /// Causal attention over packed sequences, with its gradient graph. `heads` are queries, keys and values, `ends` where
-    /// the sequences begin and end in queries and in keys, `longest` the most queries and keys of a sequence; shapes are
-    /// in `cuda/attention.cpp`.
-    pub(crate) fn attention(
-        self,
-        heads: [&Tensor; 3],
-        ends: [&Tensor; 2],
-        longest: [i64; 2],
-    ) -> Result<Tensor, CudaError> {
-        let [queries, keys, values] = heads.map(|tensor| tensor.as_ptr().cast::<c_void>());
-        let [query_ends, key_ends] = ends.map(|tensor| tensor.as_ptr().cast::<c_void>());
-        let [most_queries, most_keys] = longest;
+    /// Causal attention over packed sequences, with its gradient graph.
+    pub(crate) fn attention(self, packed: PackedHeads<'_>) -> Result<Tensor, CudaError> {
+        let [queries, keys, values] = packed.heads.map(address);
+        let [query_ends, key_ends] = packed.ends.map(address);
+        let [most_queries, most_keys] = packed.longest;
         // SAFETY: the pointers are to tensors that outlive the call, and libtorch checks their shapes.
         let attended = unsafe {
             (self.attention_packed)(
@@ -184,8 +229,79 @@ impl Cuda {
         };
         match NonNull::new(attended) {
             // SAFETY: a new tensor, which the library gives away.
-            Some(attended) => Ok(unsafe { Tensor::from_ptr(attended.as_ptr().cast()) }),
+            Some(attended) => Ok(unsafe { given(attended) }),
             None => Err(self.last_error()),
+        }
+    }
+
+    /// Causal attention over packed sequences, without a gradient graph.
+    pub(crate) fn attention_forward(self, packed: PackedHeads<'_>) -> Result<Attended, CudaError> {
+        let [queries, keys, values] = packed.heads.map(address);
+        let [query_ends, key_ends] = packed.ends.map(address);
+        let [most_queries, most_keys] = packed.longest;
+        let mut found = [std::ptr::null_mut(); 4];
+        // SAFETY: the pointers are to tensors that outlive the call, libtorch checks their shapes, and there is room for
+        // the results.
+        let status = unsafe {
+            (self.attention_forward)(
+                queries,
+                keys,
+                values,
+                query_ends,
+                key_ends,
+                most_queries,
+                most_keys,
+                found.as_mut_ptr(),
+            )
+        };
+        self.checked(status)?;
+        let tensors = found.map(|tensor| {
+            // SAFETY: where the call succeeds, these are new tensors, which the library gives away.
+            NonNull::new(tensor).map(|tensor| unsafe { given(tensor) })
+        });
+        match tensors {
+            [Some(first), Some(second), Some(third), Some(fourth)] => {
+                Ok(Attended { tensors: [first, second, third, fourth] })
+            }
+            _ => Err(CudaError::Failed("attention has no result".to_owned())),
+        }
+    }
+
+    /// The gradients by queries, keys and values from that by the result of [`Self::attention_forward`].
+    pub(crate) fn attention_backward(
+        self,
+        packed: PackedHeads<'_>,
+        attended: &Attended,
+        by_attended: &Tensor,
+    ) -> Result<[Tensor; 3], CudaError> {
+        let [queries, keys, values] = packed.heads.map(address);
+        let [query_ends, key_ends] = packed.ends.map(address);
+        let [most_queries, most_keys] = packed.longest;
+        let forward = attended.tensors.each_ref().map(address);
+        let mut found = [std::ptr::null_mut(); 3];
+        // SAFETY: as in `attention_forward`.
+        let status = unsafe {
+            (self.attention_backward)(
+                address(by_attended),
+                queries,
+                keys,
+                values,
+                query_ends,
+                key_ends,
+                most_queries,
+                most_keys,
+                forward.as_ptr(),
+                found.as_mut_ptr(),
+            )
+        };
+        self.checked(status)?;
+        let tensors = found.map(|tensor| {
+            // SAFETY: as in `attention_forward`.
+            NonNull::new(tensor).map(|tensor| unsafe { given(tensor) })
+        });
+        match tensors {
+            [Some(first), Some(second), Some(third)] => Ok([first, second, third]),
+            _ => Err(CudaError::Failed("attention has no gradient".to_owned())),
         }
     }
 
@@ -378,6 +494,21 @@ impl Kernel {
     }
 }
 
+/// The address of a tensor, as C++ has it.
+fn address(tensor: &Tensor) -> *const c_void {
+    tensor.as_ptr().cast()
+}
+
+/// A tensor that the library gives away.
+///
+/// # Safety
+///
+/// The pointer is to a tensor made with `new`, and nothing else frees it.
+unsafe fn given(tensor: NonNull<c_void>) -> Tensor {
+    // SAFETY: the caller's promise.
+    unsafe { Tensor::from_ptr(tensor.as_ptr().cast()) }
+}
+
 fn index(device: usize) -> Result<c_int, CudaError> {
     c_int::try_from(device).map_err(|_| CudaError::Failed(format!("there is no device {device}")))
 }
@@ -436,6 +567,12 @@ fn load() -> Result<Cuda, CudaError> {
             )?),
             attention_packed: std::mem::transmute::<NonNull<c_void>, PackedAttention>(find(
                 c"lis_attention_packed",
+            )?),
+            attention_forward: std::mem::transmute::<NonNull<c_void>, AttentionForward>(find(
+                c"lis_attention_forward",
+            )?),
+            attention_backward: std::mem::transmute::<NonNull<c_void>, AttentionBackward>(find(
+                c"lis_attention_backward",
             )?),
             error: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> *const c_char>(
                 find(c"lis_error")?,

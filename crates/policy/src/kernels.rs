@@ -1,5 +1,5 @@
-//! The kernels of `cuda/kernels.cu`: compiled for a network when an engine starts, with one method per kernel. They are for
-//! bfloat16 on devices with matrix instructions; everything else is computed with libtorch's operations.
+//! The kernels of `cuda/kernels.cu` and `cuda/training.cu`: compiled for a network when an engine or a trainer starts, with
+//! one method per kernel. They are for bfloat16 on devices with matrix instructions; everything else is computed with libtorch's operations.
 //!
 //! Every method checks the element types and sizes of the tensors it passes on. Rows are not read back from the device to
 //! be checked: those of active sequences contain a valid token, position and slot, and the address of a page of the
@@ -20,7 +20,10 @@ use crate::{
     shape::{Architecture, Shape},
 };
 
-const SOURCE: &str = include_str!("../cuda/kernels.cu");
+mod training;
+
+const SOURCE: &str =
+    concat!(include_str!("../cuda/kernels.cu"), include_str!("../cuda/training.cu"));
 
 /// The number of tokens of a page of the cache.
 pub(crate) const PAGE: usize = 64;
@@ -54,6 +57,10 @@ pub(crate) struct Kernels {
     sample_parts: Kernel,
     sample_token: Kernel,
     merge: Kernel,
+    rms_norm_backward: Kernel,
+    gate_backward: Kernel,
+    spread_heads: Kernel,
+    collect_heads: Kernel,
     shape: Shape,
     logits: Kind,
     device: Device,
@@ -123,6 +130,10 @@ impl Kernels {
             sample_parts: module.kernel(c"sample_parts", 256, 0)?,
             sample_token: module.kernel(c"sample_token", 256, 0)?,
             merge: module.kernel(c"merge", 128, 0)?,
+            rms_norm_backward: module.kernel(c"rms_norm_backward", 256, 0)?,
+            gate_backward: module.kernel(c"gate_backward", 256, 0)?,
+            spread_heads: module.kernel(c"spread_heads", 128, 0)?,
+            collect_heads: module.kernel(c"collect_heads", 128, 0)?,
             shape: shape.clone(),
             logits,
             device: net.device(),

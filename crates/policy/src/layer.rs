@@ -50,9 +50,18 @@ impl Layer {
     fn heads(&self, x: &Tensor, shape: &Shape, rope: &Tables) -> TchResult<Heads> {
         let normed = norm(x, &self.input_norm, shape.norm_eps)?;
         let fused = normed.f_linear(&self.qkv, self.qkv_bias.as_ref())?;
-        let fused = self.adapted.add_qkv(fused, &normed, shape)?;
+        self.split_heads(&self.adapted.add_qkv(fused, &normed, shape)?, shape, rope)
+    }
+
+    /// Queries, keys and values of their fused projection, the first two normed where the network does so, and rotated.
+    pub(crate) fn split_heads(
+        &self,
+        fused: &Tensor,
+        shape: &Shape,
+        rope: &Tables,
+    ) -> TchResult<Heads> {
         let rotated_rows = shape.query_rows() + shape.key_rows();
-        let [rotated, values] = split(&fused, [rotated_rows, shape.key_rows()], -1)?;
+        let [rotated, values] = split(fused, [rotated_rows, shape.key_rows()], -1)?;
         let values = values.f_unflatten(-1, [shape.kv_heads, shape.head_dim])?;
         let rotated = rotated.f_unflatten(-1, [shape.heads + shape.kv_heads, shape.head_dim])?;
         let [queries, keys] = match (&self.query_norm, &self.key_norm) {

@@ -18,6 +18,7 @@
 //! ```
 
 mod adapter;
+mod adapter_gradients;
 mod attention;
 mod backward;
 mod batch;
@@ -31,6 +32,7 @@ mod kernels;
 mod layer;
 mod load;
 mod lora;
+mod merged;
 mod net;
 mod noise;
 pub mod perf;
@@ -40,6 +42,7 @@ mod save;
 mod shape;
 mod tensor_file;
 
+pub use adapter_gradients::{AdapterGradients, AdapterGradientsError};
 pub use attention::AttentionPath;
 pub use backward::{Accumulated, Checkpointing};
 pub use batch::{BatchError, Row, RowGroup, TokenBatch};

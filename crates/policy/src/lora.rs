@@ -227,18 +227,22 @@ impl LayerAdapter {
         Ok(())
     }
 
-    /// Adds the scaled product of the factors to the weights of a projection, in place.
-    fn merge(&self, weight: &Tensor, target: Target, shape: &Shape) -> TchResult<()> {
-        let Some(factors) = self.get(target) else { return Ok(()) };
-        let kind = wide(weight.kind());
+    /// The rows of a projection with the scaled product of its factors added, in at least single precision.
+    pub(crate) fn added(&self, rows: &Tensor, target: Target) -> TchResult<Tensor> {
+        let kind = wide(rows.kind());
+        let Some(factors) = self.get(target) else { return rows.f_to_kind(kind) };
         let product = factors
             .b
             .f_to_kind(kind)?
             .f_matmul(&factors.a.f_to_kind(kind)?)?
             .f_mul_scalar(self.scale)?;
+        rows.f_to_kind(kind)?.f_add(&product)
+    }
+
+    /// Adds the scaled product of the factors to the weights of a projection, in place.
+    fn merge(&self, weight: &Tensor, target: Target, shape: &Shape) -> TchResult<()> {
         let mut rows = weight.f_narrow(0, target.first_row(shape), target.sides(shape).1)?;
-        let sum = rows.f_to_kind(kind)?.f_add(&product)?;
-        rows.f_copy_(&sum)
+        rows.f_copy_(&self.added(&rows, target)?)
     }
 }
 

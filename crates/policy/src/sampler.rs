@@ -42,6 +42,7 @@ use crate::{
     graph::Cuda,
     kernels::{self, Kernels},
     lora::LoraConfig,
+    merged,
     net::Network,
     shape::Shape,
 };
@@ -401,7 +402,7 @@ impl Drop for Engine {
 /// The bytes of the copies with the adapter of a network merged, where our own kernels may be used.
 fn merged_memory(net: &Network) -> u64 {
     match net.device().is_cuda() && kernels::suitable(net.shape(), net.kind()).is_ok() {
-        true => weights::merged_memory(net.shape(), net.kind(), net.lora()),
+        true => merged::merged_memory(net.shape(), net.kind(), net.lora()),
         false => 0,
     }
 }

@@ -3,8 +3,8 @@
 
 A Llama written straight down, a naive generation loop whose cache grows by concatenation, and a training step with
 bfloat16 weights, float32 master weights and AdamW. With --context only decode steps are timed: a static batch of
-conversations of that length, whose cache is allocated once, as a loop of single kernels and as one CUDA graph. Prints
-one JSON object. Needs PyTorch only.
+conversations of that length, whose cache is allocated once, as a loop of single kernels and as one CUDA graph; with
+--rank also training steps of an adapter, every episode on its own. Prints one JSON object. Needs PyTorch only.
 """
 
 import argparse
@@ -149,6 +149,29 @@ def decode(model, a, device, kind):
     return result
 
 
+def learn(model, a, device):
+    """Seconds of a training step of the adapter: episodes of `context` tokens, of which the second half has some to train."""
+    adapters = [weight for name, weight in model.named_parameters() if ".a." in name or ".b." in name]
+    model.requires_grad_(False)
+    for weight in adapters:
+        weight.requires_grad_(True)
+    optimiser = torch.optim.AdamW(adapters, lr=1e-6)
+    tokens = torch.randint(a.vocabulary, (a.episodes, a.context), device=device)
+    trained = torch.arange(a.context // 2, a.context, device=device)
+    trained = trained[trained % a.sampled == 0]
+
+    def step():
+        for part in tokens.split(8):
+            hidden, _ = model(part)
+            scores = model.scores(hidden[:, trained - 1]).float()
+            F.cross_entropy(scores.flatten(0, 1), part[:, trained].flatten()).backward()
+        torch.nn.utils.clip_grad_norm_(adapters, 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return timed(step, 1, a.train_steps, device)
+
+
 def trainer(model, a, device):
     masters = [weight.detach().float().clone().requires_grad_() for weight in model.parameters()]
     optimiser = torch.optim.AdamW(masters, lr=1e-6, betas=(0.9, 0.999), weight_decay=0.01)
@@ -184,7 +207,7 @@ def timed(work, warm_up, times, device):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     numbers = dict(hidden=576, layers=30, heads=9, kv_heads=3, head_dim=64, intermediate=1536, vocabulary=49152)
-    numbers |= dict(context=0, rank=0)
+    numbers |= dict(context=0, rank=0, episodes=0, sampled=1)
     numbers |= dict(batch=64, prompt=128, reply=256, train_batch=8, train_length=1024, train_steps=10)
     for name, value in numbers.items():
         parser.add_argument("--" + name.replace("_", "-"), type=int, default=value)
@@ -196,7 +219,10 @@ def main():
     with torch.device(a.device):
         model = Llama(a).to(kind)
     if a.context:
-        print(json.dumps({"torch": torch.__version__} | decode(model, a, a.device, kind)))
+        result = {"torch": torch.__version__} | decode(model, a, a.device, kind)
+        if a.rank and a.episodes:
+            result["learning_step_s"] = learn(model, a, a.device)
+        print(json.dumps(result))
         return
     seconds = timed(lambda: generate(model, a, a.device), 1, 1, a.device)
     result = {"torch": torch.__version__, "device": a.device, "kind": str(kind)}

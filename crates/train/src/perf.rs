@@ -1,6 +1,7 @@
 //! The command `perf`: tokens per second of sampling and training, optionally compared with a plain PyTorch loop.
 
 mod decode;
+mod learn;
 
 use std::{
     io::Write,

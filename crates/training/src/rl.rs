@@ -144,7 +144,12 @@ impl<R: Runtime> Run<'_, R> {
         self.train_on(step, &groups, &mut metrics)?;
         metrics.add("seconds/learn", stopwatch.lap());
         self.progress.position = position;
-        let validated = self.refresh_and_validate();
+        let refreshed = self.engine.refresh(self.trainer.net());
+        metrics.add("seconds/refresh", stopwatch.lap());
+        let validated = match refreshed {
+            Ok(()) if self.is_validation_due() => self.validate(),
+            refreshed => refreshed.map(|()| Metrics::default()).map_err(TrainError::from),
+        };
         if let Ok(validated) = &validated {
             metrics.extend(validated);
         }
@@ -152,12 +157,6 @@ impl<R: Runtime> Run<'_, R> {
         // A completed step is logged even where the validation failed or was stopped.
         self.log(step, &metrics)?;
         validated.map(drop)
-    }
-
-    /// Gives the new weights to the sampler, and validates where it is due.
-    fn refresh_and_validate(&self) -> Result<Metrics, TrainError> {
-        self.engine.refresh(self.trainer.net())?;
-        if self.is_validation_due() { self.validate() } else { Ok(Metrics::default()) }
     }
 
     /// Whether to validate after the current step.

@@ -3,7 +3,10 @@
 //! Gradients are accumulated over passes, which gives the same step as one pass over all rows. Where the device runs
 //! out of memory, the passes become smaller. Knows losses and tokens, not where they come from.
 
-use policy::{BatchError, Checkpointing, Network, RowGroup, Scored, TokenBatch, out_of_memory};
+use policy::{
+    AdapterGradients, AdapterGradientsError, BatchError, Checkpointing, Network, RowGroup, Scored,
+    TokenBatch, out_of_memory,
+};
 use tch::{Kind, TchError, Tensor, no_grad};
 
 use crate::{
@@ -37,6 +40,10 @@ pub struct ImportanceSampling {
 /// A network and its optimizer.
 pub struct Trainer {
     net: Network,
+    /// Computes the gradients of an adapter on a GPU; `None` where the automatic graph does.
+    adapter: Option<AdapterGradients>,
+    /// Whether `adapter` has the current weights.
+    is_merged: bool,
     optimizer: Optimizer,
     /// The maximum number of computed tokens in one pass, copies of shared ones counted by their memory.
     tokens_per_pass: usize,
@@ -141,8 +148,16 @@ impl Trainer {
                 false => StepError::Torch(error),
             }
         })?;
+        let adapter = adapter_gradients(&net).map_err(StepError::Torch)?;
         let tokens_per_pass = tokens_per_pass.max(1);
-        Ok(Self { net, optimizer, tokens_per_pass, checkpointing, temperature: 1.0 })
+        let (is_merged, temperature) = (true, 1.0);
+        Ok(Self { net, adapter, is_merged, optimizer, tokens_per_pass, checkpointing, temperature })
+    }
+
+    /// Computes the gradients of an adapter with the automatic graph, to compare.
+    #[must_use]
+    pub fn with_automatic_graph(self) -> Self {
+        Self { adapter: None, ..self }
     }
 
     /// Divides logits by the sampler's temperature; 0 counts as 1.
@@ -168,11 +183,13 @@ impl Trainer {
 
     /// Restores a state, and with it the weights.
     pub fn load_state(&mut self, state: &OptimizerState) -> Result<(), OptimizerStateError> {
+        self.is_merged = false;
         self.optimizer.load_state(state)
     }
 
     /// Starts over from these weights, with a fresh optimizer.
     pub fn reset_to(&mut self, weights: &[(String, Tensor)]) -> Result<(), OptimizerStateError> {
+        self.is_merged = false;
         self.optimizer.reset_to(weights)
     }
 
@@ -260,6 +277,7 @@ impl Trainer {
             return Ok(stats);
         }
         self.optimizer.scale_gradients(scale);
+        self.is_merged = false;
         match self.optimizer.step(learning_rate).map_err(StepError::Torch)? {
             StepOutcome::Taken(norm) => stats.grad_norm = norm,
             StepOutcome::Skipped => stats.skipped = Some("the gradient is not finite"),
@@ -269,15 +287,26 @@ impl Trainer {
 
     /// The log-probabilities of the trained tokens of rows under the current weights; 0 for other tokens.
     pub fn score(&mut self, rows: &[Row]) -> Result<Vec<Vec<f32>>, StepError> {
+        self.merge()?;
         self.with_smaller_passes(rows, |trainer, budget| {
-            score(&trainer.net, rows, budget, trainer.temperature)
+            let Trainer { net, adapter, temperature, .. } = trainer;
+            score(net, adapter.as_ref(), rows, budget, *temperature)
         })
+    }
+
+    /// Merges the adapter, where its gradients are computed so and it has changed.
+    fn merge(&mut self) -> Result<(), StepError> {
+        if let (Some(adapter), false) = (&self.adapter, self.is_merged) {
+            adapter.refresh(&self.net).map_err(StepError::Torch)?;
+        }
+        self.is_merged = true;
+        Ok(())
     }
 
     /// The same under another network on the same device.
     pub fn score_with(&mut self, net: &Network, rows: &[Row]) -> Result<Vec<Vec<f32>>, StepError> {
         self.with_smaller_passes(rows, |trainer, budget| {
-            score(net, rows, budget, trainer.temperature)
+            score(net, None, rows, budget, trainer.temperature)
         })
     }
 
@@ -317,6 +346,7 @@ impl Trainer {
         budget: usize,
         loss: LossKind<'_>,
     ) -> Result<(Sums, usize), StepError> {
+        self.merge()?;
         let mut sums = Sums::new(self.net.device()).map_err(StepError::Torch)?;
         let mut computed = 0;
         for pass in plan(rows, pass_budget(&self.net, budget)) {
@@ -329,9 +359,13 @@ impl Trainer {
                 part = Some(sums);
                 Ok(loss)
             };
-            self.net
-                .accumulate(&batch, self.temperature, self.checkpointing, loss)
-                .map_err(StepError::Torch)?;
+            let (net, temperature, checkpointing) =
+                (&self.net, self.temperature, self.checkpointing);
+            match &self.adapter {
+                Some(adapter) => adapter.accumulate(net, &batch, temperature, checkpointing, loss),
+                None => net.accumulate(&batch, temperature, checkpointing, loss),
+            }
+            .map_err(StepError::Torch)?;
             if let Some(part) = part {
                 sums.add(&part).map_err(StepError::Torch)?;
             }
@@ -342,9 +376,30 @@ impl Trainer {
     }
 }
 
+/// What computes the gradients of a network's adapter on a GPU; `None` where the automatic graph has to: without an
+/// adapter, without our own kernels, or without memory for a copy of the adapted weights.
+fn adapter_gradients(net: &Network) -> Result<Option<AdapterGradients>, TchError> {
+    if !net.device().is_cuda() {
+        return Ok(None);
+    }
+    match AdapterGradients::new(net) {
+        Ok(adapter) => Ok(Some(adapter)),
+        Err(AdapterGradientsError::NoAdapter) => Ok(None),
+        Err(AdapterGradientsError::Torch(error)) if !out_of_memory(&error) => Err(error),
+        Err(error) => {
+            tracing::warn!(
+                "gradients of the adapter are computed by libtorch's graph: {}",
+                error_text::one_line(&error)
+            );
+            Ok(None)
+        }
+    }
+}
+
 /// The log-probabilities of the trained tokens of rows under a network.
 fn score(
     net: &Network,
+    adapter: Option<&AdapterGradients>,
     rows: &[Row],
     budget: usize,
     temperature: f64,
@@ -352,7 +407,7 @@ fn score(
     let mut scores: Vec<Vec<f32>> = rows.iter().map(|row| vec![0.0; row.tokens.len()]).collect();
     for pass in plan(rows, pass_budget(net, budget)) {
         let batch = to_batch(net, rows, &pass)?;
-        let numbers = read_logprobs(net, &batch, temperature).map_err(StepError::Torch)?;
+        let numbers = read_logprobs(net, adapter, &batch, temperature).map_err(StepError::Torch)?;
         let places = in_order(&pass)
             .flat_map(|row| rows[row].trained_positions().map(move |position| (row, position)));
         for ((row, position), number) in places.zip(numbers) {
@@ -370,10 +425,15 @@ fn pass_budget(net: &Network, tokens: usize) -> PassBudget {
 /// Copies the log-probabilities of a batch to the host.
 fn read_logprobs(
     net: &Network,
+    adapter: Option<&AdapterGradients>,
     batch: &TokenBatch,
     temperature: f64,
 ) -> Result<Vec<f32>, TchError> {
-    let found = net.logprobs(batch, temperature)?.logprob.f_to_kind(Kind::Float)?;
+    let scored = match adapter {
+        Some(adapter) => adapter.logprobs(net, batch, temperature)?,
+        None => net.logprobs(batch, temperature)?,
+    };
+    let found = scored.logprob.f_to_kind(Kind::Float)?;
     let mut numbers = vec![0f32; batch.scored];
     found.f_to_device(tch::Device::Cpu)?.f_copy_data(&mut numbers, batch.scored)?;
     Ok(numbers)

@@ -1,7 +1,6 @@
 //! The weights in the layout of the sampler: transposed views of the network's tensors, so that changes in place are
 //! visible. An adapter is either copied as it is, or, for our own kernels where memory allows it, merged into a copy of the
-//! weights it adapts. Merging rounds with dither: rounded to nearest, the small changes of a few training steps would be
-//! lost.
+//! weights it adapts.
 
 use tch::{Kind, Tensor};
 
@@ -10,7 +9,8 @@ use crate::{
     head::HeadPrecision,
     kernels::Kernels,
     layer::Layer,
-    lora::{LayerAdapter, LoraConfig, Target},
+    lora::{LayerAdapter, Target},
+    merged::{MergedWeights, PROJECTIONS, bases},
     net::Network,
     shape::Shape,
 };
@@ -49,19 +49,6 @@ pub(super) enum AdapterWeights {
     /// Merged.
     Merged(MergedWeights),
 }
-
-/// Copies of the adapted projections of a layer with the adapter merged, `[out, in]`; `None` where nothing is adapted.
-pub(super) struct MergedWeights {
-    projections: [Option<Tensor>; 4],
-}
-
-/// The fused projections of a layer, and their parts that can be adapted.
-const PROJECTIONS: [&[Target]; 4] = [
-    &[Target::Query, Target::Key, Target::Value],
-    &[Target::Output],
-    &[Target::Gate, Target::Up],
-    &[Target::Down],
-];
 
 /// The adapter of a layer.
 pub(super) struct LoraWeights {
@@ -125,17 +112,6 @@ impl Weights {
     }
 }
 
-/// The bytes that copies of what an adapter adapts take, where it is merged.
-pub(super) fn merged_memory(shape: &Shape, kind: Kind, lora: Option<&LoraConfig>) -> u64 {
-    let adapted = |target: &Target| lora.is_some_and(|lora| lora.targets.contains(target));
-    let numbers = |targets: &&[Target]| -> i64 {
-        targets.iter().map(|target| target.sides(shape)).map(|(columns, rows)| columns * rows).sum()
-    };
-    let layer: i64 =
-        PROJECTIONS.iter().filter(|targets| targets.iter().any(adapted)).map(numbers).sum();
-    u64::try_from(shape.layers * layer).unwrap_or_default() * kind.elt_size_in_bytes() as u64
-}
-
 impl Weights {
     /// Writes the logits of hidden states `[rows, hidden]` to `out`.
     pub(super) fn write_logits(&self, hidden: &Tensor, out: &Tensor) -> TchResult<()> {
@@ -162,28 +138,27 @@ pub(crate) fn logit_kind(net: &Network) -> Kind {
 impl LayerWeights {
     fn of(layer: &Layer, shape: &Shape, kernels: Option<&Kernels>) -> TchResult<Self> {
         let adapter = match kernels {
-            Some(kernels) => AdapterWeights::Merged(MergedWeights::of(layer, shape, kernels)?),
+            Some(_) => AdapterWeights::Merged(MergedWeights::of(layer, shape, kernels)?),
             None => AdapterWeights::Factors(LoraWeights::of(&layer.adapted, shape)?),
         };
         let [qkv, output, gate_up, down] = match &adapter {
-            AdapterWeights::Factors(_) => [None; 4],
-            AdapterWeights::Merged(merged) => merged.projections.each_ref().map(Option::as_ref),
+            AdapterWeights::Factors(_) => bases(layer),
+            AdapterWeights::Merged(merged) => merged.all(layer),
         };
-        let transposed =
-            |merged: Option<&Tensor>, base: &Tensor| merged.unwrap_or(base).f_detach()?.f_tr();
+        let transposed = |weight: &Tensor| weight.f_detach()?.f_tr();
         let head_norms = match (&layer.query_norm, &layer.key_norm) {
             (Some(queries), Some(keys)) => Some((queries.f_detach()?, keys.f_detach()?)),
             _ => None,
         };
         Ok(Self {
             input_norm: layer.input_norm.f_detach()?,
-            qkv: transposed(qkv, &layer.qkv)?,
+            qkv: transposed(qkv)?,
             qkv_bias: layer.qkv_bias.as_ref().map(Tensor::f_detach).transpose()?,
             head_norms,
-            output: transposed(output, &layer.output)?,
+            output: transposed(output)?,
             post_norm: layer.post_norm.f_detach()?,
-            gate_up: transposed(gate_up, &layer.gate_up)?,
-            down: transposed(down, &layer.down)?,
+            gate_up: transposed(gate_up)?,
+            down: transposed(down)?,
             adapter,
         })
     }
@@ -205,10 +180,9 @@ impl AdapterWeights {
         shape: &Shape,
         kernels: Option<&Kernels>,
     ) -> TchResult<()> {
-        match (self, kernels) {
-            (Self::Factors(lora), _) => lora.refresh(&layer.adapted, shape),
-            (Self::Merged(merged), Some(kernels)) => merged.refresh(layer, shape, kernels),
-            (Self::Merged(_), None) => Ok(()),
+        match self {
+            Self::Factors(lora) => lora.refresh(&layer.adapted, shape),
+            Self::Merged(merged) => merged.refresh(layer, shape, kernels),
         }
     }
 
@@ -227,61 +201,18 @@ impl AdapterWeights {
     fn merged(&self) -> impl Iterator<Item = &Tensor> {
         let merged = match self {
             Self::Factors(_) => None,
-            Self::Merged(merged) => Some(&merged.projections),
+            Self::Merged(merged) => Some(merged.copies()),
         };
-        merged.into_iter().flatten().flatten()
+        merged.into_iter().flatten()
     }
 
     /// A second handle to the same tensors.
     pub(super) fn shared(&self) -> Self {
         match self {
             Self::Factors(lora) => Self::Factors(lora.shared()),
-            Self::Merged(merged) => {
-                let shared = |tensor: &Option<Tensor>| tensor.as_ref().map(Tensor::shallow_clone);
-                let projections = merged.projections.each_ref().map(shared);
-                Self::Merged(MergedWeights { projections })
-            }
+            Self::Merged(merged) => Self::Merged(merged.shared()),
         }
     }
-}
-
-impl MergedWeights {
-    fn of(layer: &Layer, shape: &Shape, kernels: &Kernels) -> TchResult<Self> {
-        let _guard = tch::no_grad_guard();
-        let mut projections = [const { None }; 4];
-        for ((merged, base), targets) in projections.iter_mut().zip(bases(layer)).zip(PROJECTIONS) {
-            if targets.iter().any(|target| layer.adapted.get(*target).is_some()) {
-                // Parts that are not adapted stay as copied: with an adapter, the base is not trained.
-                let mut copy = base.f_detach()?.f_empty_like()?;
-                copy.f_copy_(base)?;
-                *merged = Some(copy);
-            }
-        }
-        let merged = Self { projections };
-        merged.refresh(layer, shape, kernels)?;
-        Ok(merged)
-    }
-
-    fn refresh(&self, layer: &Layer, shape: &Shape, kernels: &Kernels) -> TchResult<()> {
-        let _guard = tch::no_grad_guard();
-        for ((merged, base), targets) in self.projections.iter().zip(bases(layer)).zip(PROJECTIONS)
-        {
-            let Some(merged) = merged else { continue };
-            for target in targets {
-                let Some(factors) = layer.adapted.get(*target) else { continue };
-                let rows = |tensor: &Tensor| {
-                    tensor.f_narrow(0, target.first_row(shape), target.sides(shape).1)
-                };
-                kernels.merge(&rows(base)?, factors, &rows(merged)?, layer.adapted.scale())?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The weights of the fused projections.
-fn bases(layer: &Layer) -> [&Tensor; 4] {
-    [&layer.qkv, &layer.output, &layer.gate_up, &layer.down]
 }
 
 impl LoraWeights {
@@ -386,23 +317,6 @@ mod tests {
             output: Output::Tied,
             positions: 64,
         }
-    }
-
-    #[test]
-    fn what_is_merged_is_counted() {
-        let config = |targets: &[Target]| LoraConfig {
-            rank: 2,
-            alpha: 6.0,
-            targets: targets.to_vec(),
-            seed: 1,
-        };
-        let shape = Shape { layers: 3, ..shape() };
-        let bytes = |lora: Option<&LoraConfig>| merged_memory(&shape, Kind::BFloat16, lora);
-        assert_eq!(bytes(None), 0);
-        // Queries, keys and values are one tensor, of which all is copied.
-        assert_eq!(bytes(Some(&config(&[Target::Key]))), 3 * (32 + 2 * 16) * 32 * 2);
-        let all = (32 + 2 * 16) * 32 + 32 * 32 + 3 * 48 * 32;
-        assert_eq!(bytes(Some(&config(&crate::TARGETS))), 3 * all * 2);
     }
 
     #[test]

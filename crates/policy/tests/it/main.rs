@@ -14,3 +14,4 @@ mod packs_on_a_gpu;
 mod refuses_bad_weights;
 mod samples;
 mod saves_what_it_loads;
+mod trains_adapters_on_a_gpu;

@@ -11,6 +11,7 @@ use policy::{
 use serde_json::{Value, json};
 use training::{Machine, Precision};
 
+use super::learn::{self, Episodes};
 use crate::{args::PerfArgs, progress};
 
 /// How much larger the sampler's errors may be than those of training; both come from rounding. A merged adapter is
@@ -19,6 +20,9 @@ const LARGEST_RATIO: f64 = 2.5;
 
 /// Errors below this are not compared, in nats.
 const SMALL: f64 = 1e-3;
+
+/// Episodes of a measured training step: an eighth of a usual one, which takes long in plain PyTorch.
+const MAX_EPISODES: usize = 32;
 
 /// Measures, or checks, and prints.
 pub(super) fn run(args: &PerfArgs, model: &str) -> anyhow::Result<()> {
@@ -79,7 +83,11 @@ fn measure(args: &PerfArgs, net: Network, machine: Machine) -> anyhow::Result<Va
     super::disabled("CUDA graphs are", decoded.graphs_disabled_reason.as_deref());
     super::disabled("the sampler's own kernels are", decoded.kernels_disabled_reason.as_deref());
     let shape = net.shape().clone();
-    drop(net);
+    let episodes = Episodes { count: args.slots.min(MAX_EPISODES), tokens: args.context };
+    let learning = match args.rank {
+        Some(_) => Some(learn::measure(net, episodes, args.steps, machine)?),
+        None => None,
+    };
     let mut object = object(&what, &decoded);
     if let Some(python) = &args.python {
         let numbers = [
@@ -93,6 +101,9 @@ fn measure(args: &PerfArgs, net: Network, machine: Machine) -> anyhow::Result<Va
             ("--batch", args.slots as i64),
             ("--context", args.context as i64),
             ("--rank", args.rank.map_or(0, i64::from)),
+            ("--episodes", episodes.count as i64),
+            ("--sampled", learn::SAMPLED as i64),
+            ("--train-steps", i64::from(args.steps)),
         ];
         let eager = super::eager(python, &numbers, machine)?;
         let ours = decoded.step_ms();
@@ -102,6 +113,13 @@ fn measure(args: &PerfArgs, net: Network, machine: Machine) -> anyhow::Result<Va
             }
         }
         object["eager"] = eager;
+    }
+    if let Some(mut learning) = learning {
+        let theirs = object["eager"]["learning_step_s"].as_f64();
+        if let (Some(theirs), Some(ours)) = (theirs, learning["step_s"].as_f64()) {
+            learning["eager_ratio"] = json!(theirs / ours);
+        }
+        object["learning"] = learning;
     }
     Ok(object)
 }
@@ -236,10 +254,35 @@ fn lines(object: &Value) -> anyhow::Result<()> {
             number("refresh_ms").unwrap_or_default()
         )?;
     }
+    learning_lines(&mut out, object)?;
     for (name, what) in [("eager", "plain PyTorch"), ("graph", "plain PyTorch in a CUDA graph")] {
         let theirs = object["eager"][format!("{name}_step_ms")].as_f64();
         if let (Some(theirs), Some(ratio)) = (theirs, number(&format!("{name}_ratio"))) {
             writeln!(out, "{what}: {theirs:.2} ms a step; ratio {ratio:.2}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints what was measured of learning, if anything.
+fn learning_lines(out: &mut impl Write, object: &Value) -> anyhow::Result<()> {
+    let learning = &object["learning"];
+    let number = |name: &str| learning[name].as_f64();
+    let Some(step) = number("step_s") else { return Ok(()) };
+    writeln!(
+        out,
+        "learning, {} episodes of {} tokens: {step:.3} s, {:.0} computed tokens/s",
+        learning["episodes"],
+        learning["tokens"],
+        number("computed_tokens_per_s").unwrap_or_default()
+    )?;
+    let others = [
+        ("libtorch's automatic graph", number("automatic_graph_step_s"), "automatic_graph_ratio"),
+        ("plain PyTorch", object["eager"]["learning_step_s"].as_f64(), "eager_ratio"),
+    ];
+    for (what, seconds, ratio) in others {
+        if let (Some(seconds), Some(ratio)) = (seconds, number(ratio)) {
+            writeln!(out, "learning with {what}: {seconds:.3} s; ratio {ratio:.2}")?;
         }
     }
     Ok(())
