@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::{
     error::TchResult,
-    kernels::{Attention, Joined, Kernels, Pages},
+    kernels::{Attention, Joined, Kernels, Pages, Sum},
     rope::Tables,
     shape::Shape,
 };
@@ -139,10 +139,8 @@ impl Forward {
     ) -> TchResult<()> {
         let Buffers { x, normed, qkv, attended, .. } = buffers;
         self.kernels.rms_norm(x, &layer.input_norm, normed)?;
-        let _ = match &layer.qkv_bias {
-            Some(bias) => bias.f_addmm_out(qkv, normed, &layer.qkv)?,
-            None => normed.f_mm_out(qkv, &layer.qkv)?,
-        };
+        let sum = layer.qkv_bias.as_ref().map_or(Sum::Product, Sum::Biased);
+        self.kernels.product(normed, &layer.qkv, sum, qkv)?;
         let lora = layer.factors();
         add(lora.and_then(|lora| lora.qkv.as_ref()), qkv, normed)?;
         let norms = layer.head_norms.as_ref().map(|(queries, keys)| (queries, keys));
@@ -152,7 +150,7 @@ impl Forward {
             Attend::One => self.kernels.attend_one(&attention, &self.joined)?,
             Attend::Many(tiles) => self.kernels.attend_many(&attention, tiles)?,
         }
-        let _ = x.f_addmm_(attended, &layer.output)?;
+        self.kernels.product(attended, &layer.output, Sum::Added, x)?;
         add(lora.and_then(|lora| lora.output.as_ref()), x, attended)
     }
 
@@ -160,10 +158,10 @@ impl Forward {
         let Buffers { x, normed, fused, inner, .. } = buffers;
         self.kernels.rms_norm(x, &layer.post_norm, normed)?;
         let lora = layer.factors();
-        let _ = normed.f_mm_out(fused, &layer.gate_up)?;
+        self.kernels.product(normed, &layer.gate_up, Sum::Product, fused)?;
         add(lora.and_then(|lora| lora.gate_up.as_ref()), fused, normed)?;
         self.kernels.gate(fused, inner)?;
-        let _ = x.f_addmm_(inner, &layer.down)?;
+        self.kernels.product(inner, &layer.down, Sum::Added, x)?;
         add(lora.and_then(|lora| lora.down.as_ref()), x, inner)
     }
 }
