@@ -4,8 +4,8 @@ use tch::{Device, Kind, Tensor};
 
 use super::*;
 use crate::{
-    Architecture, LoraConfig, Network, Output, Row, RowGroup, TARGETS, Target,
-    backward::tests::{loss, member, same, tiny},
+    Architecture, LoraConfig, Network, Output, Row, TARGETS, Target,
+    backward::tests::{loss, same, tiny},
     noise::Noise,
 };
 
@@ -26,24 +26,25 @@ fn change(net: &Network, seed: u64) {
     }
 }
 
-/// Groups that share some tokens.
+/// Rows that share some tokens with those before them, in several levels.
 fn batch(net: &Network) -> TokenBatch {
-    let texts: Vec<Vec<_>> = [(5, 3), (0, 1), (2, 2)]
-        .into_iter()
-        .enumerate()
-        .map(|(group, (shared, members))| {
-            (0..members).map(|at| member(group, shared, at, 3 + 2 * at)).collect()
-        })
-        .collect();
-    let groups: Vec<RowGroup<'_>> = texts
+    let texts: [&[u32]; 6] = [
+        &[1, 5, 3, 2, 19, 0, 7],
+        &[1, 5, 3, 2, 8, 8],
+        &[1, 5, 3, 2, 8, 11, 4, 4],
+        &[1, 5, 9],
+        &[6, 2, 6, 2],
+        &[6, 2, 13, 0, 1],
+    ];
+    let scored = [false, true, false, true, true, false, true, true];
+    let mut rows: Vec<Row<'_>> = texts
         .iter()
-        .zip([5, 0, 2])
-        .map(|(texts, shared)| RowGroup {
-            shared,
-            rows: texts.iter().map(|(tokens, scored)| Row { tokens, scored }).collect(),
-        })
+        .map(|tokens| Row { tokens, scored: &scored[..tokens.len()], shared: 0 })
         .collect();
-    net.batch_groups(&groups).unwrap()
+    for (row, shared) in rows.iter_mut().zip([0, 4, 5, 2, 0, 2]) {
+        row.shared = shared;
+    }
+    net.batch(&rows).unwrap()
 }
 
 /// The loss and the gradients that `accumulate` leaves at the factors.
@@ -120,7 +121,7 @@ fn passes_add_up() {
 fn a_batch_with_nothing_to_score_has_none() {
     let net = adapted(Architecture::Llama, Output::Own, &TARGETS);
     let ours = AdapterGradients::new(&net).unwrap();
-    let batch = net.batch(&[Row { tokens: &[1, 2], scored: &[false, false] }]).unwrap();
+    let batch = net.batch(&[Row { tokens: &[1, 2], scored: &[false, false], shared: 0 }]).unwrap();
     let sum = |scored: &Scored| scored.logprob.f_sum(Kind::Double);
     let given = ours.accumulate(&net, &batch, 1.0, Checkpointing::Off, sum).unwrap();
     assert_eq!(given.loss.double_value(&[]), 0.0);

@@ -1,6 +1,6 @@
 //! Causal attention over packed sequences: all tokens of a batch in one tensor, sequence after sequence, without padding.
 //! Several sequences may begin with the same tokens, the prefix, which are then there once: the rest of each attends to
-//! the prefix and to itself.
+//! the prefix and to itself. A prefix may have a prefix itself, so that sequences form trees.
 //!
 //! On a GPU with matrix instructions in 16 bits one fused kernel computes all sequences. Elsewhere they are computed one
 //! after another, which gives the same numbers up to rounding. Knows no projections and no positions.
@@ -55,12 +55,12 @@ pub(crate) struct Packing {
     fused: Option<Fused>,
 }
 
-/// Consecutive tokens that attend to themselves and to all of an earlier sequence.
+/// Consecutive tokens that attend to themselves, to all of an earlier sequence, and to what that one attends to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sequence {
     /// The number of its tokens, at least 1.
     pub(crate) length: i64,
-    /// The index of the sequence that precedes it, which has no prefix itself.
+    /// The index of the sequence it continues, which is an earlier one and may have a prefix itself.
     pub(crate) prefix: Option<usize>,
 }
 
@@ -120,59 +120,55 @@ impl Packing {
         (0..count).map(|_| Sequence { length, prefix: None }).collect()
     }
 
-    /// The keys that a sequence attends to.
-    fn keys(&self, sequence: Sequence) -> i64 {
-        sequence.length + sequence.prefix.map_or(0, |prefix| self.sequences[prefix].length)
+    /// The sequences that a sequence attends to, in the order of their positions; the last is itself.
+    fn chain(&self, at: usize) -> Vec<usize> {
+        let mut chain: Vec<usize> =
+            std::iter::successors(Some(at), |at| self.sequences[*at].prefix).collect();
+        chain.reverse();
+        chain
+    }
+
+    /// The tokens that each sequence attends to, in the order of their positions; the last range is its own.
+    pub(crate) fn key_ranges(&self) -> Vec<Vec<Range<i64>>> {
+        let mut end = 0;
+        let own = self.sequences.iter().map(|sequence| {
+            end += sequence.length;
+            end - sequence.length..end
+        });
+        let own: Vec<Range<i64>> = own.collect();
+        let ranges = |at| self.chain(at).into_iter().map(|part| own[part].clone()).collect();
+        (0..own.len()).map(ranges).collect()
     }
 
     fn fuse(&self, cuda: Cuda) -> TchResult<Fused> {
-        let ends = |length: &dyn Fn(Sequence) -> i64| {
+        let queries: Vec<i64> = self.sequences.iter().map(|sequence| sequence.length).collect();
+        let sum =
+            |ranges: &Vec<Range<i64>>| ranges.iter().map(|range| range.end - range.start).sum();
+        let keys: Vec<i64> = self.key_ranges().iter().map(sum).collect();
+        let ends = |lengths: &[i64]| {
             let mut end = 0;
-            let ends = self.sequences.iter().map(|sequence| {
-                end += length(*sequence);
+            let ends = lengths.iter().map(|length| {
+                end += length;
                 i32::try_from(end).unwrap_or(i32::MAX)
             });
             let all: Vec<i32> = std::iter::once(0).chain(ends).collect();
             Tensor::f_from_slice(&all)?.f_to_device(self.device)
         };
-        let most = |length: &dyn Fn(Sequence) -> i64| {
-            // With one query each, libtorch takes a kernel for sampling, which has no gradient.
-            self.sequences.iter().map(|sequence| length(*sequence)).max().unwrap_or(0).max(2)
-        };
-        let (own, keys) = (|sequence: Sequence| sequence.length, |sequence| self.keys(sequence));
+        // With one query each, libtorch takes a kernel for sampling, which has no gradient.
+        let most = |lengths: &[i64]| lengths.iter().copied().max().unwrap_or(0).max(2);
         Ok(Fused {
             cuda,
-            query_ends: ends(&own)?,
+            query_ends: ends(&queries)?,
             key_ends: ends(&keys)?,
-            longest: [most(&own), most(&keys)],
+            longest: [most(&queries), most(&keys)],
             uses: self.key_uses()?,
         })
     }
 
-    /// The tokens whose keys each sequence attends to, sequence after sequence.
-    fn key_tokens(&self) -> Vec<usize> {
-        let mut start = 0;
-        let own = |sequence: &Sequence| {
-            let length = usize::try_from(sequence.length).unwrap_or_default();
-            start += length;
-            start - length..start
-        };
-        let ranges: Vec<Range<usize>> = self.sequences.iter().map(own).collect();
-        let mut tokens = Vec::new();
-        for (at, sequence) in self.sequences.iter().enumerate() {
-            let mut chain = vec![at];
-            let mut prefix = sequence.prefix;
-            while let Some(at) = prefix {
-                chain.push(at);
-                prefix = self.sequences[at].prefix;
-            }
-            tokens.extend(chain.into_iter().rev().flat_map(|at| ranges[at].clone()));
-        }
-        tokens
-    }
-
     fn key_uses(&self) -> TchResult<KeyUses> {
-        let tokens = self.key_tokens();
+        // The tokens whose keys each sequence attends to, sequence after sequence.
+        let tokens: Vec<usize> =
+            self.key_ranges().into_iter().flatten().flatten().map(|token| token as usize).collect();
         let count = self.sequences.iter().map(|sequence| sequence.length).sum::<i64>();
         let mut offsets = vec![0i32; usize::try_from(count).unwrap_or_default() + 1];
         tokens.iter().for_each(|token| offsets[token + 1] += 1);
@@ -223,8 +219,9 @@ impl Packing {
     /// A prefix is expanded once and taken apart, so that the gradients of all its uses are added in one operation.
     fn with_prefixes(&self, tensor: &Tensor) -> TchResult<Vec<Vec<Tensor>>> {
         let own = self.split(tensor)?;
-        let mut uses = vec![1; own.len()];
-        self.sequences.iter().filter_map(|sequence| sequence.prefix).for_each(|at| uses[at] += 1);
+        let chains: Vec<Vec<usize>> = (0..own.len()).map(|at| self.chain(at)).collect();
+        let mut uses = vec![0; own.len()];
+        chains.iter().flatten().for_each(|at| uses[*at] += 1);
         let mut copies = Vec::with_capacity(own.len());
         for (part, uses) in own.iter().zip(&uses) {
             copies.push(match uses {
@@ -239,11 +236,7 @@ impl Packing {
             let missing = || TchError::Shape(format!("sequence {at} has no copy left"));
             copies[at].pop().ok_or_else(missing)
         };
-        let parts = self.sequences.iter().enumerate().map(|(at, sequence)| {
-            let prefix = sequence.prefix.map(&mut take).transpose()?;
-            Ok(prefix.into_iter().chain([take(at)?]).collect())
-        });
-        parts.collect()
+        chains.into_iter().map(|chain| chain.into_iter().map(&mut take).collect()).collect()
     }
 
     /// One sequence after another.
@@ -373,8 +366,7 @@ mod tests {
             sequence(3, None),
         ];
         let packing = Packing::new(sequences, 64, Kind::BFloat16, Device::Cpu).unwrap();
-        let tokens = packing.key_tokens();
-        assert_eq!(tokens, [0, 1, 0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 5, 6, 7, 8]);
+        let tokens = [0, 1, 0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 5, 6, 7, 8];
         let uses = packing.key_uses().unwrap();
         let [offsets, places] =
             [&uses.offsets, &uses.places].map(|all| Vec::<i32>::try_from(all).unwrap());
@@ -384,5 +376,26 @@ mod tests {
             assert!(places.iter().all(|place| tokens[*place as usize] == token), "{token}");
             assert_eq!(places.len(), tokens.iter().filter(|other| **other == token).count());
         }
+    }
+
+    #[test]
+    fn the_keys_of_a_sequence_are_those_of_its_prefixes_and_its_own() {
+        let sequences =
+            [(5, None), (3, Some(0)), (2, Some(1)), (4, Some(1)), (1, Some(0)), (6, None)]
+                .map(|(length, prefix)| Sequence { length, prefix });
+        let packing = Packing::new(sequences.to_vec(), 64, Kind::Half, Device::Cpu).unwrap();
+        let bounds = |ranges: &Vec<Range<i64>>| -> Vec<(i64, i64)> {
+            ranges.iter().map(|range| (range.start, range.end)).collect()
+        };
+        let found: Vec<Vec<(i64, i64)>> = packing.key_ranges().iter().map(bounds).collect();
+        let wanted: [&[(i64, i64)]; 6] = [
+            &[(0, 5)],
+            &[(0, 5), (5, 8)],
+            &[(0, 5), (5, 8), (8, 10)],
+            &[(0, 5), (5, 8), (10, 14)],
+            &[(0, 5), (14, 15)],
+            &[(15, 21)],
+        ];
+        assert_eq!(found, wanted);
     }
 }

@@ -3,7 +3,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::Checkpointing;
-use crate::batch::{BatchError, Row, RowGroup, TokenBatch};
+use crate::batch::{BatchError, Row, TokenBatch};
 use crate::head::{Head, HeadPrecision, LogitLimits, Projection, Scored};
 use crate::lora::{LoraConfig, Target};
 use crate::net::Network;
@@ -39,9 +39,14 @@ pub(crate) fn tiny(architecture: Architecture, output: Output) -> Network {
     net
 }
 
+/// A row that shares nothing.
+const fn row<'a>(tokens: &'a [u32], scored: &'a [bool]) -> Row<'a> {
+    Row { tokens, scored, shared: 0 }
+}
+
 const ROWS: [Row<'static>; 2] = [
-    Row { tokens: &[1, 5, 3, 2, 19, 0], scored: &[false, false, true, true, true, true] },
-    Row { tokens: &[4, 4, 11], scored: &[true, true, false] },
+    row(&[1, 5, 3, 2, 19, 0], &[false, false, true, true, true, true]),
+    row(&[4, 4, 11], &[true, true, false]),
 ];
 
 fn batch(net: &Network) -> TokenBatch {
@@ -194,56 +199,37 @@ fn batches_add_up() {
 #[test]
 fn a_batch_with_nothing_to_score_changes_nothing() {
     let net = tiny(Architecture::Qwen2, Output::Own);
-    let batch = net.batch(&[Row { tokens: &[1, 2], scored: &[false, false] }]).unwrap();
+    let batch = net.batch(&[row(&[1, 2], &[false, false])]).unwrap();
     let given = net
         .accumulate(&batch, 1.0, Checkpointing::Layers, |scored| scored.logprob.f_sum(Kind::Double))
         .unwrap();
     assert_eq!(given.loss.double_value(&[]), 0.0);
-    let batch = net.batch(&[Row { tokens: &[1], scored: &[true] }]).unwrap();
+    let batch = net.batch(&[row(&[1], &[true])]).unwrap();
     assert_eq!(net.logprobs(&batch, 1.0).unwrap().logprob.size(), [0]);
 }
 
-/// A sequence that begins with `shared` tokens of its group and continues with its own; all are scored but every fifth.
-pub(crate) fn member(
-    group: usize,
-    shared: usize,
-    member: usize,
-    rest: usize,
-) -> (Vec<u32>, Vec<bool>) {
-    let token = |at: usize| match at < shared {
-        true => (at * 7 + group * 3) % 20,
-        false => (at * 5 + member * 11 + group) % 20,
+/// Compares sequences that share what they have in common with the one before with the same sequences alone. All of
+/// their tokens are scored but every fifth, of each sequence other ones.
+fn compare_shared(net: &Network, texts: &[&[u8]]) {
+    let tokens: Vec<Vec<u32>> =
+        texts.iter().map(|text| text.iter().map(|byte| u32::from(byte % 20)).collect()).collect();
+    let scored = |(at, text): (usize, &&[u8])| -> Vec<bool> {
+        (0..text.len()).map(|position| !(at + position).is_multiple_of(5)).collect()
     };
-    let tokens: Vec<u32> = (0..shared + rest).map(|at| token(at) as u32).collect();
-    let scored = (0..tokens.len()).map(|at| !(at + member).is_multiple_of(5)).collect();
-    (tokens, scored)
-}
-
-/// Compares groups, given as their shared tokens and what each member has beyond them, with the same sequences alone.
-fn compare_shared(net: &Network, layout: &[(usize, &[usize])]) {
-    let texts: Vec<Vec<_>> = layout
-        .iter()
-        .enumerate()
-        .map(|(group, (shared, rests))| {
-            let members = rests.iter().enumerate();
-            members.map(|(at, rest)| member(group, *shared, at, *rest)).collect()
-        })
-        .collect();
-    let saved: usize = layout.iter().map(|(shared, rests)| shared * (rests.len() - 1)).sum();
-    let groups: Vec<RowGroup<'_>> = layout
-        .iter()
-        .zip(&texts)
-        .map(|((shared, _), texts)| {
-            let rows = texts.iter().map(|(tokens, scored)| Row { tokens, scored }).collect();
-            RowGroup { shared: *shared, rows }
-        })
-        .collect();
-    let alone: Vec<Row<'_>> = groups.iter().flat_map(|group| group.rows.clone()).collect();
-    let (together, alone) = (net.batch_groups(&groups).unwrap(), net.batch(&alone).unwrap());
+    let scored: Vec<Vec<bool>> = texts.iter().enumerate().map(scored).collect();
+    let alone: Vec<Row<'_>> =
+        tokens.iter().zip(&scored).map(|(tokens, scored)| row(tokens, scored)).collect();
+    let mut together = alone.clone();
+    for at in 1..alone.len() {
+        let pairs = alone[at - 1].tokens.iter().zip(alone[at].tokens);
+        together[at].shared = pairs.take_while(|(before, own)| before == own).count();
+    }
+    let saved: usize = together.iter().map(|row| row.shared).sum();
+    let (together, alone) = (net.batch(&together).unwrap(), net.batch(&alone).unwrap());
     assert_eq!((together.computed + saved, together.scored), (alone.computed, alone.scored));
     let scores = [&together, &alone].map(|batch| net.logprobs(batch, 0.7).unwrap());
-    let difference = (&scores[0].logprob - &scores[1].logprob).abs().max();
-    assert!(difference.double_value(&[]) < 1e-10, "{layout:?}");
+    let differences = (&scores[0].logprob - &scores[1].logprob).abs();
+    assert!(together.scored == 0 || differences.max().double_value(&[]) < 1e-10, "{texts:?}");
     for checkpointing in [Checkpointing::Off, Checkpointing::Layers] {
         let of = |batch| gradients_of(net, batch, LITTLE, checkpointing, 0.7);
         same(&of(&together), &of(&alone));
@@ -253,27 +239,77 @@ fn compare_shared(net: &Network, layout: &[(usize, &[usize])]) {
 #[test]
 fn what_sequences_share_is_computed_once_with_the_same_result() {
     for net in nets() {
-        // Several groups of different lengths.
-        compare_shared(&net, &[(5, &[3, 1, 7]), (9, &[2, 2]), (1, &[4, 6, 1, 1])]);
-        // A group of one, and one that shares nothing.
-        compare_shared(&net, &[(4, &[5]), (0, &[3, 8])]);
+        let compare = |texts: &[&str]| {
+            let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+            compare_shared(&net, &texts);
+        };
+        // Two groups, and one sequence that shares nothing.
+        compare(&["promptABC", "promptBC", "promptCABA", "otherA", "otherB", "zz"]);
         // All but the last token is shared.
-        compare_shared(&net, &[(11, &[1, 1, 1])]);
+        compare(&["promptA", "promptB", "promptC"]);
         // Identical sequences, of which nothing is left, alone and beside one that goes on.
-        compare_shared(&net, &[(8, &[0, 0, 4]), (6, &[0, 0])]);
+        compare(&["same", "same", "promptly", "promptly", "promptlyA"]);
+        // A system prompt, problems, and first responses in common, in order and not.
+        let tree = [
+            "systemABCDE",
+            "systemABCDEF",
+            "systemABCDEFG",
+            "systemABCDH",
+            "systemABJ",
+            "systemKL",
+            "systemKLMN",
+            "systemKLMN",
+            "systemKLMO",
+            "tail",
+        ];
+        compare(&tree);
+        compare(&[3, 1, 0, 2, 7, 6, 9, 8, 4, 5].map(|at: usize| tree[at]));
     }
 }
 
 #[test]
-fn groups_share_what_they_say_they_share() {
+fn arbitrary_trees_give_the_result_of_separate_sequences() {
+    let net = tiny(Architecture::Qwen2, Output::Own);
+    let mut state = 1u64;
+    let mut below = |limit: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % limit
+    };
+    for _ in 0..40 {
+        // Two different tokens, so that many begin alike; some sequences are empty.
+        let mut texts: Vec<Vec<u8>> = (0..1 + below(8))
+            .map(|_| (0..below(9)).map(|_| 3 + 4 * below(2) as u8).collect())
+            .collect();
+        texts.push(vec![3]);
+        if below(2) == 0 {
+            texts.sort();
+        }
+        compare_shared(&net, &texts.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn sequences_share_what_they_say_they_share() {
     let net = tiny(Architecture::Llama, Output::Tied);
     let scored = [false, true, true];
-    let rows: Vec<Row<'_>> =
-        [&[1, 2, 3], &[1, 4, 3]].map(|tokens| Row { tokens, scored: &scored }).to_vec();
-    let batch = |shared| net.batch_groups(&[RowGroup { shared, rows: rows.clone() }]);
-    assert_eq!(batch(1).unwrap().computed, 5);
-    assert!(matches!(batch(2), Err(BatchError::Prefix { row: 1, shared: 2 })));
-    assert!(matches!(batch(4), Err(BatchError::Prefix { row: 0, shared: 4 })));
+    let batch = |shares: [usize; 3]| {
+        let tokens: [&[u32]; 3] = [&[1, 2, 3], &[1, 4, 3], &[1, 2, 3]];
+        let rows = tokens.map(|tokens| row(tokens, &scored));
+        let shared = |at: usize| Row { shared: shares[at], ..rows[at] };
+        net.batch(&[shared(0), shared(1), shared(2)])
+    };
+    assert_eq!(batch([0, 1, 1]).unwrap().computed, 7);
+    assert_eq!(batch([0, 0, 1]).unwrap().computed, 8, "less than they have in common");
+    // Shared tokens are those of the row before it, not of any.
+    for (shares, wrong) in [([0, 2, 0], 1), ([0, 1, 2], 2), ([0, 4, 0], 1), ([1, 1, 1], 0)] {
+        let error = batch(shares).unwrap_err();
+        let is_named = matches!(
+            error,
+            BatchError::Prefix { row, shared } if row == wrong && shared == shares[wrong]
+        );
+        assert!(is_named, "{error}");
+    }
 }
 
 #[test]
@@ -303,7 +339,7 @@ fn logits_in_single_precision_lose_less() {
 #[test]
 fn the_gradient_of_a_confident_token_is_not_rounded_away() {
     let net = tiny(Architecture::Llama, Output::Own);
-    let batch = net.batch(&[Row { tokens: &[1, 2], scored: &[false, true] }]).unwrap();
+    let batch = net.batch(&[row(&[1, 2], &[false, true])]).unwrap();
     // The logit of token 2 is the first number of the hidden state, all others are 0.
     let options = (Kind::BFloat16, Device::Cpu);
     let (weight, hidden) = (Tensor::zeros([20, 8], options), Tensor::zeros([2, 8], options));

@@ -1,5 +1,6 @@
-//! Sequences packed into one tensor without padding, with the positions of the tokens to score. What several of them begin
-//! with is there once. The layout is computed on the host, so as not to wait for the device.
+//! Sequences packed into one tensor without padding, with the positions of the tokens to score. Tokens that a sequence
+//! shares with the one before it are computed once, so that sorted sequences form a tree of their common prefixes. The
+//! layout is computed on the host, so as not to wait for the device.
 
 use tch::{TchError, Tensor};
 
@@ -14,15 +15,9 @@ pub struct Row<'a> {
     pub tokens: &'a [u32],
     /// Which of them are scored, given all before; as long as `tokens`. The first is never scored.
     pub scored: &'a [bool],
-}
-
-/// Sequences that begin with the same tokens, which are computed once.
-#[derive(Debug, Clone)]
-pub struct RowGroup<'a> {
-    /// The number of tokens they share.
+    /// The number of its first tokens that are those of the row before it and are computed with that row: 0 to share
+    /// nothing. That row may share some of them with the one before, and so on.
     pub shared: usize,
-    /// The sequences.
-    pub rows: Vec<Row<'a>>,
 }
 
 /// A batch of sequences on a device.
@@ -38,7 +33,7 @@ pub struct TokenBatch {
     pub(crate) positions: Tensor,
     /// The length of the longest sequence.
     pub(crate) longest: i64,
-    /// The sequences, for attention.
+    /// The pieces of sequences between the positions at which others branch off, for attention.
     pub(crate) packing: Packing,
     /// The indices of the predecessors of scored tokens in `tokens`; the same for several where they are shared.
     pub(crate) from: Tensor,
@@ -52,12 +47,12 @@ pub enum BatchError {
     /// There are no tokens.
     #[error("a batch needs at least one sequence of at least one token")]
     Empty,
-    /// Sequences do not share what they are said to share.
-    #[error("sequence {row} does not begin with the {shared} tokens of its group")]
+    /// A sequence does not share what it is said to share.
+    #[error("sequence {row} does not begin with {shared} tokens of the one before it")]
     Prefix {
         /// The index of the sequence.
         row: usize,
-        /// The tokens of the group's prefix.
+        /// The tokens it is said to share.
         shared: usize,
     },
     /// The mask has another length than the tokens.
@@ -109,29 +104,25 @@ impl Network {
         found.err().map(|error| error.to_string())
     }
 
-    /// Packs sequences for this network, on its device. They share nothing.
+    /// Packs sequences for this network, on its device. Scored tokens are in the order of the rows, shared or not.
     pub fn batch(&self, rows: &[Row<'_>]) -> Result<TokenBatch, BatchError> {
-        let groups: Vec<RowGroup<'_>> =
-            rows.iter().map(|row| RowGroup { shared: 0, rows: vec![*row] }).collect();
-        self.batch_groups(&groups)
-    }
-
-    /// Packs groups of sequences, each of which shares a prefix.
-    pub fn batch_groups(&self, groups: &[RowGroup<'_>]) -> Result<TokenBatch, BatchError> {
-        let all = || groups.iter().flat_map(|group| group.rows.iter().map(move |row| (group, row)));
-        let longest = all().map(|(_, row)| row.tokens.len()).max().unwrap_or(0);
+        let longest = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
         if longest == 0 {
             return Err(BatchError::Empty);
         }
-        for (row, (group, sequence)) in all().enumerate() {
-            self.check(row, sequence)?;
-            let prefix = |row: &Row<'_>| row.tokens.get(..group.shared).map(<[u32]>::to_vec);
-            if prefix(sequence).is_none() || prefix(sequence) != prefix(&group.rows[0]) {
-                return Err(BatchError::Prefix { row, shared: group.shared });
+        let mut before: &[u32] = &[];
+        for (at, row) in rows.iter().enumerate() {
+            self.check(at, row)?;
+            let prefix = row.tokens.get(..row.shared);
+            if prefix.is_none() || prefix != before.get(..row.shared) {
+                return Err(BatchError::Prefix { row: at, shared: row.shared });
             }
+            before = row.tokens;
         }
         let mut layout = Layout::default();
-        groups.iter().for_each(|group| layout.push(group));
+        for (at, row) in rows.iter().enumerate() {
+            layout.push(row, &rows[at + 1..]);
+        }
         layout.into_batch(self, longest as i64).map_err(BatchError::Torch)
     }
 
@@ -158,38 +149,34 @@ struct Layout {
     sequences: Vec<Sequence>,
     from: Vec<i64>,
     targets: Vec<i64>,
+    /// The indices of the tokens of the last row in `tokens`.
+    path: Vec<usize>,
+    /// The sequences the last row consists of: the position after the last token of each, and its index.
+    pieces: Vec<(usize, usize)>,
 }
 
 impl Layout {
-    fn push(&mut self, group: &RowGroup<'_>) {
-        let Some(first) = group.rows.first() else { return };
-        // A prefix of one sequence would only split it.
-        let shared = if group.rows.len() > 1 { group.shared } else { 0 };
+    /// Adds a row, given those that follow it.
+    fn push(&mut self, row: &Row<'_>, later: &[Row<'_>]) {
         let begin = self.tokens.len();
-        self.add_tokens(first, 0..shared, None);
-        let prefix = (shared > 0).then(|| self.sequences.len() - 1);
-        for row in &group.rows {
-            let own = self.tokens.len();
-            self.add_tokens(row, shared..row.tokens.len(), prefix);
-            for (position, (token, scored)) in row.tokens.iter().zip(row.scored).enumerate().skip(1)
-            {
-                if *scored {
-                    let before = position - 1;
-                    let from = if before < shared { begin + before } else { own + before - shared };
-                    self.from.push(from as i64);
-                    self.targets.push(i64::from(*token));
-                }
-            }
+        let own = &row.tokens[row.shared..];
+        self.tokens.extend(own.iter().map(|token| i64::from(*token)));
+        self.positions.extend((row.shared as i64..).take(own.len()));
+        self.path.truncate(row.shared);
+        self.path.extend((begin..).take(own.len()));
+        self.pieces.retain(|(end, _)| *end <= row.shared);
+        let mut start = row.shared;
+        for end in piece_ends(row, later) {
+            let prefix = self.pieces.last().map(|(_, sequence)| *sequence);
+            self.pieces.push((end, self.sequences.len()));
+            self.sequences.push(Sequence { length: (end - start) as i64, prefix });
+            start = end;
         }
-    }
-
-    fn add_tokens(&mut self, row: &Row<'_>, range: std::ops::Range<usize>, prefix: Option<usize>) {
-        if range.is_empty() {
-            return;
+        let tokens = row.tokens.iter().zip(row.scored).skip(1).zip(&self.path);
+        for ((token, _), before) in tokens.filter(|((_, scored), _)| **scored) {
+            self.from.push(*before as i64);
+            self.targets.push(i64::from(*token));
         }
-        self.sequences.push(Sequence { length: range.len() as i64, prefix });
-        self.positions.extend(range.clone().map(|position| position as i64));
-        self.tokens.extend(row.tokens[range].iter().map(|token| i64::from(*token)));
     }
 
     fn into_batch(self, net: &Network, longest: i64) -> TchResult<TokenBatch> {
@@ -206,4 +193,21 @@ impl Layout {
             targets: on_device(&self.targets)?,
         })
     }
+}
+
+/// The positions that end the pieces of a row's own tokens: those at which later rows branch off, and its last.
+fn piece_ends(row: &Row<'_>, later: &[Row<'_>]) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut end = row.tokens.len();
+    if end > row.shared {
+        ends.push(end);
+    }
+    for next in later.iter().take_while(|next| next.shared > row.shared) {
+        if next.shared < end {
+            end = next.shared;
+            ends.push(end);
+        }
+    }
+    ends.reverse();
+    ends
 }

@@ -10,7 +10,8 @@
 //!
 //! // Doctests cannot be linked with libtorch, so this one is only compiled.
 //! let net = Network::load("models/smollm2-135m".as_ref(), Device::Cpu, Kind::Float)?;
-//! let batch = net.batch(&[Row { tokens: &[1, 2, 3], scored: &[false, true, true] }])?;
+//! let row = Row { tokens: &[1, 2, 3], scored: &[false, true, true], shared: 0 };
+//! let batch = net.batch(&[row])?;
 //! let loss = |scored: &lis_policy::Scored| Ok(-scored.logprob.sum(Kind::Float));
 //! let result = net.accumulate(&batch, 1.0, Checkpointing::Off, loss)?;
 //! println!("cross-entropy: {}", result.loss.double_value(&[]));
@@ -45,7 +46,7 @@ mod tensor_file;
 pub use adapter_gradients::{AdapterGradients, AdapterGradientsError};
 pub use attention::AttentionPath;
 pub use backward::{Accumulated, Checkpointing};
-pub use batch::{BatchError, Row, RowGroup, TokenBatch};
+pub use batch::{BatchError, Row, TokenBatch};
 pub use config::ConfigError;
 pub use cpu::disable_amx;
 pub use error::{TchResult, out_of_memory};

@@ -4,15 +4,16 @@
 //! out of memory, the passes become smaller. Knows losses and tokens, not where they come from.
 
 use policy::{
-    AdapterGradients, AdapterGradientsError, BatchError, Checkpointing, Network, RowGroup, Scored,
+    AdapterGradients, AdapterGradientsError, BatchError, Checkpointing, Network, Scored,
     TokenBatch, out_of_memory,
 };
 use tch::{Kind, TchError, Tensor, no_grad};
 
 use crate::{
     adamw::{AdamW, Optimizer, OptimizerState, OptimizerStateError, StepOutcome},
-    batch::{Packed, PassBudget, Row, SharedRows, plan},
+    batch::{Packed, Row},
     objective::{Logprobs, Objective, kl_estimate, log_ratio},
+    plan::{PassBudget, PlannedRow, plan},
 };
 
 /// What is minimised over the trained tokens of rows.
@@ -351,7 +352,7 @@ impl Trainer {
         let mut computed = 0;
         for pass in plan(rows, pass_budget(&self.net, budget)) {
             let batch = to_batch(&self.net, rows, &pass)?;
-            let together: Vec<&Row> = in_order(&pass).map(|at| &rows[at]).collect();
+            let together: Vec<&Row> = pass.iter().map(|planned| &rows[planned.row]).collect();
             let packed = Packed::new(&together, self.net.device()).map_err(StepError::Torch)?;
             let mut part = None;
             let loss = |scored: &Scored| {
@@ -408,8 +409,10 @@ fn score(
     for pass in plan(rows, pass_budget(net, budget)) {
         let batch = to_batch(net, rows, &pass)?;
         let numbers = read_logprobs(net, adapter, &batch, temperature).map_err(StepError::Torch)?;
-        let places = in_order(&pass)
-            .flat_map(|row| rows[row].trained_positions().map(move |position| (row, position)));
+        let places = pass.iter().flat_map(|planned| {
+            let positions = rows[planned.row].trained_positions();
+            positions.map(move |position| (planned.row, position))
+        });
         for ((row, position), number) in places.zip(numbers) {
             scores[row][position] = number;
         }
@@ -439,22 +442,15 @@ fn read_logprobs(
     Ok(numbers)
 }
 
-/// The rows of a pass, in the order of their scores.
-fn in_order(pass: &[SharedRows]) -> impl Iterator<Item = usize> {
-    pass.iter().flat_map(|group| group.rows.iter().copied())
-}
-
-fn to_batch(net: &Network, rows: &[Row], pass: &[SharedRows]) -> Result<TokenBatch, StepError> {
-    let row = |at: &usize| {
-        let row = &rows[*at];
-        let needed = row.needed();
-        policy::Row { tokens: &row.tokens[..needed], scored: &row.trained[..needed] }
+/// The batch of a pass. Its scored tokens are in the order of the pass.
+fn to_batch(net: &Network, rows: &[Row], pass: &[PlannedRow]) -> Result<TokenBatch, StepError> {
+    let row = |planned: &PlannedRow| {
+        let row = &rows[planned.row];
+        let (tokens, scored) = (&row.tokens[..row.needed()], &row.trained[..row.needed()]);
+        policy::Row { tokens, scored, shared: planned.shared }
     };
-    let groups: Vec<RowGroup<'_>> = pass
-        .iter()
-        .map(|group| RowGroup { shared: group.shared, rows: group.rows.iter().map(row).collect() })
-        .collect();
-    net.batch_groups(&groups).map_err(|error| match error {
+    let rows: Vec<policy::Row<'_>> = pass.iter().map(row).collect();
+    net.batch(&rows).map_err(|error| match error {
         BatchError::Torch(error) => StepError::Torch(error),
         error => StepError::Batch(error),
     })

@@ -75,28 +75,34 @@ fn gradients_of_parts_that_come_one_after_another_are_those_of_all() {
     assert!(distance(&whole, &parts) < 1e-5);
 }
 
-/// The episodes of groups, as a rollout gives them: a common prompt, a second segment, a masked member, equal members.
+/// The episodes of groups, as a rollout gives them: a system prompt in common, a prompt per group, first responses in
+/// common, a second segment, a masked member, equal members.
 fn groups() -> Vec<Row> {
     let row = |group: u32, prompt: u32, text: &[u32], advantage: f64| {
-        let mut tokens: Vec<u32> = (0..prompt).map(|at| (at * 5 + group) % 32).collect();
-        tokens.extend(text);
-        let trained = (0..tokens.len()).map(|at| at as u32 >= prompt && at % 3 != 1).collect();
+        let system = (0..20).map(|at| at * 3 % 32);
+        let tokens = system.chain((0..prompt).map(|at| (at * 5 + group) % 32));
+        let tokens: Vec<u32> = tokens.chain(text.iter().copied()).collect();
+        let trained = (0..tokens.len()).map(|at| at as u32 >= 20 + prompt && at % 3 != 1).collect();
         let sampler = (0..tokens.len()).map(|at| -3.0 - (at % 4) as f32 / 5.0).collect();
         Row { tokens, trained, sampler, advantage, weight: 0.2, ..Row::default() }
     };
+    let first = [3, 4, 5, 6, 7, 8, 9, 10, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2];
+    let after = |text: &[u32]| [&first, text].concat();
     let mut rows = vec![
-        row(1, 12, &[3, 4, 5, 6, 7], 1.0),
-        row(1, 12, &[3, 4, 9], -0.5),
-        row(1, 12, &[3, 4, 9], -0.75),
-        row(1, 12, &[8, 1, 2, 2, 2, 2, 2, 2, 1, 0, 4], 0.25),
+        row(1, 20, &after(&[3, 4, 5, 6, 7]), 1.0),
+        row(1, 20, &after(&[3, 4, 9]), -0.5),
+        row(1, 20, &after(&[3, 4, 9]), -0.75),
+        row(1, 20, &[8, 1, 2, 2, 2, 2, 2, 2, 1, 0, 4], 0.25),
+        // An episode that ended where others went on.
+        row(1, 20, &first, 0.75),
         // The second segment of an episode: its conversation was rewritten.
         row(1, 6, &[30, 31, 30, 31], 0.25),
-        row(2, 20, &[1], 0.5),
-        row(2, 20, &[2], -0.5),
+        row(2, 20, &[1, 5], 0.5),
+        row(2, 20, &[2, 5], -0.5),
         row(3, 4, &[9, 9, 9, 9], 0.3),
         row(4, 9, &[7, 7, 7, 7], 0.6),
     ];
-    rows[8].trained = vec![false; rows[8].tokens.len()];
+    rows[9].trained = vec![false; rows[9].tokens.len()];
     rows
 }
 
@@ -109,7 +115,10 @@ fn rows_that_share_a_prompt_give_the_step_of_rows_that_do_not() {
         LossKind::Policy { objective: &rloo, importance: Some(ImportanceSampling { cap: 2.0 }) };
     let (a, b) = (shared.step(&rows, 1e-3, loss).unwrap(), alone.step(&rows, 1e-3, loss).unwrap());
     assert_eq!((a.trained_tokens, a.skipped), (b.trained_tokens, None));
-    assert!(a.computed_tokens * 2 < b.computed_tokens + 30, "{a:?} {b:?}");
+    // The system prompt, the prompts and the first response once. Branches close to each other are one.
+    let ends = (5 + 3 + 3 + 11) + (6 + 4) + (2 + 2) + (4 + 4);
+    assert_eq!(a.computed_tokens, 20 + 20 + 18 + 20 + ends, "{a:?}");
+    assert!(b.computed_tokens > 2 * a.computed_tokens, "{a:?} {b:?}");
     let close = |one: f64, other: f64| (one - other).abs() < 1e-5 * other.abs().max(1e-2);
     assert!(close(a.loss, b.loss) && close(a.grad_norm, b.grad_norm), "{a:?} {b:?}");
     assert!(close(a.entropy, b.entropy) && close(a.kl_to_sampler, b.kl_to_sampler), "{a:?} {b:?}");
@@ -125,8 +134,7 @@ fn the_step_of_one_batch_is_the_policy_gradient() {
     // With the ratio at 1 the gradient is that of -(1/N) sum A log pi, whatever the clips are.
     let rows = rows();
     let net = net();
-    let alone: Vec<SharedRows> =
-        (0..rows.len()).map(|at| SharedRows { shared: 0, rows: vec![at] }).collect();
+    let alone: Vec<PlannedRow> = (0..rows.len()).map(|row| PlannedRow { row, shared: 0 }).collect();
     let batch = to_batch(&net, &rows, &alone).unwrap();
     let by_hand = |scored: &Scored| {
         let advantages: Vec<f32> = rows

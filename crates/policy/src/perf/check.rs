@@ -211,7 +211,8 @@ impl Conversation {
 
     /// The log-probabilities of the sampled tokens by training.
     fn trained(&self, net: &Network) -> Result<Vec<f32>, PerfError> {
-        let batch = net.batch(&[Row { tokens: &self.tokens, scored: &self.sampled }])?;
+        let row = Row { tokens: &self.tokens, scored: &self.sampled, shared: 0 };
+        let batch = net.batch(&[row])?;
         let all = net.logprobs(&batch, 1.0)?.logprob.f_to_kind(Kind::Float)?;
         Ok(Vec::<f32>::try_from(&all)?)
     }

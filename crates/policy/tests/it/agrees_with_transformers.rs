@@ -170,8 +170,8 @@ fn compare_gradients(
 ) -> Result<(), String> {
     let scored = SCORED.map(|row| row.map(|mark| mark == 1));
     let rows = [
-        Row { tokens: &TOKENS[0], scored: &scored[0] },
-        Row { tokens: &TOKENS[1][..SECOND], scored: &scored[1][..SECOND] },
+        Row { tokens: &TOKENS[0], scored: &scored[0], shared: 0 },
+        Row { tokens: &TOKENS[1][..SECOND], scored: &scored[1][..SECOND], shared: 0 },
     ];
     let batch = net.batch(&rows).unwrap();
     let logprob = net.logprobs(&batch, 0.8).unwrap().logprob;

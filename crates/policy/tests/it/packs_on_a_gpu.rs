@@ -3,9 +3,7 @@
 
 use std::time::Instant;
 
-use lis_policy::{
-    AttentionPath, Checkpointing, LoraConfig, Network, Row, RowGroup, Shape, TARGETS, perf,
-};
+use lis_policy::{AttentionPath, Checkpointing, LoraConfig, Network, Row, Shape, TARGETS, perf};
 use tch::{Device, Kind, Tensor};
 
 use crate::needs::has_cuda;
@@ -31,46 +29,59 @@ fn adapted(mut net: Network) -> Network {
     net
 }
 
-/// Tokens, and which of them are scored.
-type Text = (Vec<u32>, Vec<bool>);
+/// How many tokens each part of a sequence has.
+#[derive(Clone, Copy)]
+struct Lengths {
+    system: u32,
+    prompt: u32,
+    first: u32,
+    own: u32,
+}
 
-/// Groups: the number of shared tokens, and the sequences.
-struct Texts(Vec<(usize, Vec<Text>)>);
+/// Sequences that begin alike: their tokens, which of them are scored, and how many are those of the one before.
+struct Texts(Vec<(Vec<u32>, Vec<bool>, usize)>);
 
 impl Texts {
-    /// Groups of `members` sequences: a common prompt, then tokens of their own, of which two thirds are scored.
-    fn new(groups: u32, members: u32, prompt: u32, own: u32, vocabulary: u32) -> Self {
+    /// Groups of `members` sequences: a system prompt that all share, a prompt that the members of a group share, a first
+    /// response that each two of them share, then tokens of their own. Two thirds of what follows the prompts is scored.
+    fn new(groups: u32, members: u32, lengths: Lengths, vocabulary: u32) -> Self {
+        let Lengths { system, prompt, first, own } = lengths;
+        let prompted = system + prompt;
         let member = |group: u32, member: u32| {
             // Lengths differ, as those of episodes do.
-            let length = prompt + own / 2 + own * (member + 1) / (members + 1);
-            let token = |at: u32| match at < prompt {
-                true => group * 7919 + at * 31,
-                false => group * 7919 + member * 104_729 + at * 17 + 1,
+            let length = prompted + first + own / 2 + own * (member + 1) / (members + 1);
+            let token = |at: u32| match at {
+                at if at < system => at * 13,
+                at if at < prompted => group * 7919 + at * 31 + 1,
+                at if at < prompted + first => group * 7919 + member / 2 * 3571 + at * 19 + 2,
+                at => group * 7919 + member * 104_729 + at * 17 + 3,
             };
             let tokens: Vec<u32> = (0..length).map(|at| token(at) % vocabulary).collect();
-            (tokens, (0..length).map(|at| at >= prompt && !at.is_multiple_of(3)).collect())
+            let scored = (0..length).map(|at| at >= prompted && !at.is_multiple_of(3)).collect();
+            let shared = match (group, member) {
+                (0, 0) => 0,
+                (_, 0) => system,
+                (_, odd) if odd % 2 == 1 => prompted + first,
+                _ => prompted,
+            };
+            (tokens, scored, shared as usize)
         };
-        let group = |at: u32| (prompt as usize, (0..members).map(|who| member(at, who)).collect());
-        Self((0..groups).map(group).collect())
+        let members = |group: u32| (0..members).map(move |at| member(group, at));
+        Self((0..groups).flat_map(members).collect())
     }
 
-    fn groups(&self, share: bool) -> Vec<RowGroup<'_>> {
-        let rows = self.0.iter().map(|(shared, texts)| {
-            let rows: Vec<Row<'_>> =
-                texts.iter().map(|(tokens, scored)| Row { tokens, scored }).collect();
-            (*shared, rows)
+    fn rows(&self, share: bool) -> Vec<Row<'_>> {
+        let rows = self.0.iter().map(|(tokens, scored, shared)| {
+            let shared = if share { *shared } else { 0 };
+            Row { tokens, scored, shared }
         });
-        rows.flat_map(|(shared, rows)| match share {
-            true => vec![RowGroup { shared, rows }],
-            false => rows.into_iter().map(|row| RowGroup { shared: 0, rows: vec![row] }).collect(),
-        })
-        .collect()
+        rows.collect()
     }
 }
 
 /// The log-probabilities and the gradients of the adapter, all in one tensor each, on the CPU.
-fn results(net: &Network, groups: &[RowGroup<'_>]) -> (Tensor, Tensor) {
-    let batch = net.batch_groups(groups).unwrap();
+fn results(net: &Network, rows: &[Row<'_>]) -> (Tensor, Tensor) {
+    let batch = net.batch(rows).unwrap();
     assert_eq!(batch.attention_path(), expected_path(net));
     let loss = |scored: &lis_policy::Scored| scored.logprob.f_mean(Kind::Float);
     let found = net.accumulate(&batch, 1.0, Checkpointing::Off, loss).unwrap();
@@ -103,15 +114,28 @@ fn the_fused_kernel_gives_the_numbers_of_the_cpu() {
     if !has_cuda() {
         return;
     }
-    let texts = Texts::new(3, 4, 50, 40, 1000);
-    let wanted = results(&small(Device::Cpu, Kind::Float), &texts.groups(false));
+    let lengths = Lengths { system: 40, prompt: 50, first: 20, own: 40 };
+    let texts = Texts::new(3, 4, lengths, 1000);
+    let wanted = results(&small(Device::Cpu, Kind::Float), &texts.rows(false));
     let gpu = small(Device::Cuda(0), Kind::BFloat16);
     for share in [false, true] {
-        let found = results(&gpu, &texts.groups(share));
+        let found = results(&gpu, &texts.rows(share));
         let (scores, gradients) = (distance(&found.0, &wanted.0), distance(&found.1, &wanted.1));
         println!("share {share}: scores differ by {scores:.2e}, gradients by {gradients:.2e}");
         assert!(scores < 5e-3 && gradients < 5e-2, "{share}: {scores} {gradients}");
     }
+}
+
+#[test]
+fn on_the_cpu_what_is_shared_is_computed_once_with_the_same_numbers() {
+    let lengths = Lengths { system: 20, prompt: 10, first: 5, own: 10 };
+    let texts = Texts::new(2, 4, lengths, 1000);
+    let net = small(Device::Cpu, Kind::Float);
+    let computed = |share| net.batch(&texts.rows(share)).unwrap().computed;
+    assert_eq!(computed(false) - computed(true), 7 * 20 + 6 * 10 + 4 * 5);
+    let [alone, shared] = [false, true].map(|share| results(&net, &texts.rows(share)));
+    let (scores, gradients) = (distance(&shared.0, &alone.0), distance(&shared.1, &alone.1));
+    assert!(scores < 1e-5 && gradients < 1e-4, "{scores} {gradients}");
 }
 
 #[test]
@@ -128,12 +152,16 @@ fn a_real_network_computes_what_is_shared_once() {
     let shape = perf::named_shape("qwen2.5-1.5b").unwrap();
     let gpu = adapted(perf::random(shape, Device::Cuda(0), Kind::BFloat16).unwrap());
     // 4 problems of 8 episodes each: an eighth of a step of 256 episodes of 2,000 tokens, half of them prompt.
-    let texts = Texts::new(4, 8, 1000, 1000, 151_936);
+    let lengths = Lengths { system: 600, prompt: 400, first: 100, own: 900 };
+    let texts = Texts::new(4, 8, lengths, 151_936);
     let [(alone, separate), (shared, together)] = [false, true].map(|share| {
         let begun = Instant::now();
         let (mut computed, mut losses) = (0, Vec::new());
-        for group in texts.groups(share).chunks(if share { 1 } else { 8 }) {
-            let batch = gpu.batch_groups(group).unwrap();
+        let mut rows = texts.rows(share);
+        for group in rows.chunks_mut(8) {
+            // The groups are in passes of their own.
+            group[0].shared = 0;
+            let batch = gpu.batch(group).unwrap();
             assert_eq!(batch.attention_path(), AttentionPath::Packed);
             let loss = |scored: &lis_policy::Scored| scored.logprob.f_mean(Kind::Float);
             let found = gpu.accumulate(&batch, 1.0, Checkpointing::Off, loss).unwrap();
@@ -145,7 +173,7 @@ fn a_real_network_computes_what_is_shared_once() {
         println!("share {share}: {computed} tokens in {seconds:.2} s, warm-up included");
         (computed, losses)
     });
-    assert_eq!(alone - shared, 4 * 7 * 1000, "each prompt is computed once");
+    assert_eq!(alone - shared, 4 * (7 * 1000 + 4 * 100), "prompts and first responses once");
     let worst = separate.iter().zip(&together).map(|(one, other)| (one - other).abs());
     assert!(worst.fold(0.0, f64::max) < 0.02, "{separate:?} {together:?}");
 }

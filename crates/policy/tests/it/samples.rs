@@ -132,7 +132,7 @@ pub(crate) fn scored(
 ) -> Vec<f32> {
     let tokens = [prompt, response].concat();
     let marks: Vec<bool> = (0..tokens.len()).map(|place| place >= prompt.len()).collect();
-    let batch = net.batch(&[Row { tokens: &tokens, scored: &marks }]).unwrap();
+    let batch = net.batch(&[Row { tokens: &tokens, scored: &marks, shared: 0 }]).unwrap();
     let all = net.logprobs(&batch, temperature).unwrap().logprob.to_kind(Kind::Float);
     Vec::<f32>::try_from(&all).unwrap()
 }

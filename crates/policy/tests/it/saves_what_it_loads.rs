@@ -84,7 +84,8 @@ fn an_adapter_adds_nothing_at_first_and_is_all_that_is_trained() {
     assert_eq!(names.len(), 8);
     assert_eq!(names[0], "model.layers.0.self_attn.q_proj.lora_A.weight");
     assert_eq!(names[3], "model.layers.0.self_attn.v_proj.lora_B.weight");
-    let batch = net.batch(&[Row { tokens: &[1, 2, 3], scored: &[false, true, true] }]).unwrap();
+    let row = Row { tokens: &[1, 2, 3], scored: &[false, true, true], shared: 0 };
+    let batch = net.batch(&[row]).unwrap();
     let sum = |scored: &lis_policy::Scored| scored.logprob.f_sum(Kind::Float);
     net.accumulate(&batch, 1.0, lis_policy::Checkpointing::Layers, sum).unwrap();
     for (name, tensor) in net.trainable() {
@@ -169,8 +170,9 @@ fn impossible_adapters_are_refused() {
 fn batches_that_cannot_be_are_refused() {
     use lis_policy::BatchError;
     let net = tiny(Architecture::Llama, Output::Tied, Scaling::None);
-    let refused =
-        |tokens: &[u32], scored: &[bool]| net.batch(&[Row { tokens, scored }]).unwrap_err();
+    let refused = |tokens: &[u32], scored: &[bool]| {
+        net.batch(&[Row { tokens, scored, shared: 0 }]).unwrap_err()
+    };
     assert!(matches!(net.batch(&[]).unwrap_err(), BatchError::Empty));
     assert!(matches!(refused(&[], &[]), BatchError::Empty));
     let marks = refused(&[1, 2], &[true]);

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use lis_policy::{
-    Accumulated, AdapterGradients, Architecture, Checkpointing, LoraConfig, Network, Row, RowGroup,
-    Scored, Shape, TARGETS, TchResult, TokenBatch, perf,
+    Accumulated, AdapterGradients, Architecture, Checkpointing, LoraConfig, Network, Row, Scored,
+    Shape, TARGETS, TchResult, TokenBatch, perf,
 };
 use tch::{Device, Kind, Tensor};
 
@@ -58,17 +58,16 @@ fn texts(groups: u32, members: u32, prompt: u32, own: u32, vocabulary: u32) -> V
 fn batch(net: &Network, texts: &[Vec<Vec<u32>>], prompt: usize) -> TokenBatch {
     let longest = texts.iter().flatten().map(Vec::len).max().unwrap();
     let scored: Vec<bool> = (0..longest).map(|at| at >= prompt && at % 3 == 0).collect();
-    let groups: Vec<RowGroup<'_>> = texts
+    let rows: Vec<Row<'_>> = texts
         .iter()
-        .map(|texts| RowGroup {
-            shared: prompt,
-            rows: texts
-                .iter()
-                .map(|tokens| Row { tokens, scored: &scored[..tokens.len()] })
-                .collect(),
+        .flat_map(|texts| texts.iter().enumerate())
+        .map(|(at, tokens)| Row {
+            tokens,
+            scored: &scored[..tokens.len()],
+            shared: if at == 0 { 0 } else { prompt },
         })
         .collect();
-    net.batch_groups(&groups).unwrap()
+    net.batch(&rows).unwrap()
 }
 
 fn mean(scored: &Scored) -> TchResult<Tensor> {
