@@ -1,4 +1,4 @@
-//! The kernels of `cuda/`: compiled for a network when an engine or a trainer starts, with
+//! The kernels of `cuda/kernels.cu` and `cuda/training.cu`: compiled for a network when an engine or a trainer starts, with
 //! one method per kernel. They are for bfloat16 on devices with matrix instructions; everything else is computed with libtorch's operations.
 //!
 //! Every method checks the element types and sizes of the tensors it passes on. Rows are not read back from the device to
@@ -20,18 +20,10 @@ use crate::{
     shape::{Architecture, Shape},
 };
 
-mod few_rows;
 mod training;
 
-pub(crate) use few_rows::Sum;
-
-use few_rows::FewRows;
-
-const SOURCE: &str = concat!(
-    include_str!("../cuda/kernels.cu"),
-    include_str!("../cuda/few_rows.cu"),
-    include_str!("../cuda/training.cu")
-);
+const SOURCE: &str =
+    concat!(include_str!("../cuda/kernels.cu"), include_str!("../cuda/training.cu"));
 
 /// The number of tokens of a page of the cache.
 pub(crate) const PAGE: usize = 64;
@@ -69,7 +61,6 @@ pub(crate) struct Kernels {
     gate_backward: Kernel,
     spread_heads: Kernel,
     collect_heads: Kernel,
-    few_rows: FewRows,
     shape: Shape,
     logits: Kind,
     device: Device,
@@ -143,7 +134,6 @@ impl Kernels {
             gate_backward: module.kernel(c"gate_backward", 256, 0)?,
             spread_heads: module.kernel(c"spread_heads", 128, 0)?,
             collect_heads: module.kernel(c"collect_heads", 128, 0)?,
-            few_rows: FewRows::new(&module)?,
             shape: shape.clone(),
             logits,
             device: net.device(),

@@ -99,46 +99,6 @@ fn rounding_never_means_an_all_but_impossible_token() {
 }
 
 #[test]
-fn products_with_few_rows_are_those_of_libtorch() {
-    let Some(kernels) = kernels() else { return };
-    tch::manual_seed(6);
-    let options = (Kind::BFloat16, kernels.device);
-    // 24 rows, and sizes that are not multiples of a block's, are left to libtorch.
-    for (rows, inputs, outputs) in [
-        (8, 1536, 2048),
-        (8, 8960, 1536),
-        (16, 1536, 17_920),
-        (32, 576, 960),
-        (24, 64, 64),
-        (8, 40, 24),
-    ] {
-        let x = Tensor::randn([rows, inputs], options);
-        let weight = Tensor::randn([outputs, inputs], options) * 0.1;
-        let bias = Tensor::randn([outputs], options);
-        let before = Tensor::randn([rows, outputs], options);
-        let wide = |tensor: &Tensor| tensor.to_kind(Kind::Float);
-        let product = wide(&x).matmul(&wide(&weight).tr());
-        let largest = product.abs().max().double_value(&[]);
-        for (sum, wanted) in [
-            (Sum::Product, product.shallow_clone()),
-            (Sum::Biased(&bias), &product + wide(&bias)),
-            (Sum::Added, &product + wide(&before)),
-        ] {
-            let mut out = before.copy();
-            kernels.product(&x, &weight.tr(), sum, &mut out).unwrap();
-            let off = (wide(&out) - wanted).abs().max().double_value(&[]);
-            assert!(off < largest * 0.005, "{rows} x {inputs} x {outputs}: {off} of {largest}");
-        }
-    }
-    let (x, weight) = (Tensor::zeros([8, 64], options), Tensor::zeros([64, 64], options));
-    for mut out in
-        [Tensor::zeros([8, 32], options), x.to_kind(Kind::Float), x.to_device(Device::Cpu)]
-    {
-        assert!(kernels.product(&x, &weight.tr(), Sum::Product, &mut out).is_err(), "{out:?}");
-    }
-}
-
-#[test]
 fn wrong_tensors_are_refused() {
     let Some(kernels) = kernels() else { return };
     let x = Tensor::zeros([4, 64], (Kind::BFloat16, kernels.device));

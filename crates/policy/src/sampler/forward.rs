@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::{
     error::TchResult,
-    kernels::{Attention, Joined, Kernels, Pages, Sum},
+    kernels::{Attention, Joined, Kernels, Pages},
     rope::Tables,
     shape::Shape,
 };
@@ -139,8 +139,10 @@ impl Forward {
     ) -> TchResult<()> {
         let Buffers { x, normed, qkv, attended, .. } = buffers;
         self.kernels.rms_norm(x, &layer.input_norm, normed)?;
-        let sum = layer.qkv_bias.as_ref().map_or(Sum::Product, Sum::Biased);
-        self.kernels.product(normed, &layer.qkv, sum, qkv)?;
+        let _ = match &layer.qkv_bias {
+            Some(bias) => bias.f_addmm_out(qkv, normed, &layer.qkv)?,
+            None => normed.f_mm_out(qkv, &layer.qkv)?,
+        };
         let lora = layer.factors();
         add(lora.and_then(|lora| lora.qkv.as_ref()), qkv, normed)?;
         let norms = layer.head_norms.as_ref().map(|(queries, keys)| (queries, keys));
@@ -150,7 +152,7 @@ impl Forward {
             Attend::One => self.kernels.attend_one(&attention, &self.joined)?,
             Attend::Many(tiles) => self.kernels.attend_many(&attention, tiles)?,
         }
-        self.kernels.product(attended, &layer.output, Sum::Added, x)?;
+        let _ = x.f_addmm_(attended, &layer.output)?;
         add(lora.and_then(|lora| lora.output.as_ref()), x, attended)
     }
 
@@ -158,10 +160,10 @@ impl Forward {
         let Buffers { x, normed, fused, inner, .. } = buffers;
         self.kernels.rms_norm(x, &layer.post_norm, normed)?;
         let lora = layer.factors();
-        self.kernels.product(normed, &layer.gate_up, Sum::Product, fused)?;
+        let _ = normed.f_mm_out(fused, &layer.gate_up)?;
         add(lora.and_then(|lora| lora.gate_up.as_ref()), fused, normed)?;
         self.kernels.gate(fused, inner)?;
-        self.kernels.product(inner, &layer.down, Sum::Added, x)?;
+        let _ = x.f_addmm_(inner, &layer.down)?;
         add(lora.and_then(|lora| lora.down.as_ref()), x, inner)
     }
 }
