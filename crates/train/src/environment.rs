@@ -50,11 +50,16 @@ pub(crate) fn api_key(name: &str) -> anyhow::Result<Secret> {
     Ok(key)
 }
 
-/// The GGUF file in a directory.
+/// The GGUF file of a pulled model in its directory. Beside it may be `adapter-SHA256.gguf`, copies of its adapters.
 fn weights(directory: &Path) -> Option<PathBuf> {
     let files = fs::read_dir(directory).ok()?;
-    let mut paths = files.filter_map(|file| Some(file.ok()?.path()));
-    paths.find(|path| path.extension().is_some_and(|end| end == "gguf"))
+    let is_adapter = |path: &Path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("adapter-"))
+    };
+    let paths = files.filter_map(|file| Some(file.ok()?.path()));
+    paths
+        .filter(|path| path.extension().is_some_and(|end| end == "gguf") && !is_adapter(path))
+        .min()
 }
 
 /// The data directory; created where it is missing.
@@ -86,4 +91,21 @@ pub(crate) fn state(home: &Path) -> anyhow::Result<PathBuf> {
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub(crate) fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adapter_beside_a_model_is_not_the_model() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(weights(directory.path()), None);
+        for name in ["adapter-0123.gguf", "notes.txt", "model-q4_k_m.gguf"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        assert_eq!(weights(directory.path()), Some(directory.path().join("model-q4_k_m.gguf")));
+        fs::remove_file(directory.path().join("model-q4_k_m.gguf")).unwrap();
+        assert_eq!(weights(directory.path()), None);
+    }
 }
