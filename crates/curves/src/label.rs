@@ -34,7 +34,7 @@ impl Section {
 
 /// Known metrics in their order: name, section, title, label of the vertical axis.
 #[rustfmt::skip]
-const KNOWN: [(&str, Section, &str, &str); 30] = [
+const KNOWN: [(&str, Section, &str, &str); 32] = [
     ("reward_mean", Section::Reward, "Reward", "mean reward per episode"),
     ("success", Section::Reward, "Success", "share of episodes"),
     ("raw_reward_mean", Section::Reward, "Reward before penalties", "mean reward per episode"),
