@@ -343,7 +343,7 @@ impl RlConfig {
             check("rollout.close_at", share, algorithm.importance.is_some(), NEEDS_IMPORTANCE)?;
             check("algorithm.resample", algorithm.resample, algorithm.resample == 0, NO_ROUNDS)?;
         }
-        let overlap = config.rollout.overlap == Some(true);
+        let overlap = config.overlaps();
         check("rollout.overlap", overlap, !overlap || config.can_overlap(), NO_OVERLAP)?;
         config.optimizer.check()?;
         config.check_validation()?;
@@ -352,9 +352,9 @@ impl RlConfig {
         Ok(config)
     }
 
-    /// Whether gradients of complete groups are computed while the others are played, on this kind of device.
-    pub(crate) fn overlaps(&self, is_gpu: bool) -> bool {
-        self.rollout.overlap.unwrap_or(is_gpu) && self.can_overlap()
+    /// Whether gradients of complete groups are computed while the others are played.
+    pub(crate) fn overlaps(&self) -> bool {
+        self.rollout.overlap == Some(true)
     }
 
     /// Whether a group's gradient can be computed before the others are complete.

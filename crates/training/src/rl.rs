@@ -373,9 +373,8 @@ impl<R: Runtime> Run<'_, R> {
     /// Where gradients are computed while episodes are played, those of the step that is about to begin. The first step of
     /// a process is played alone: the sampler records its CUDA graphs then.
     fn begin_early(&self) -> Option<EarlyGradients> {
-        let overlaps = self.config.overlaps(self.trainer.net().device().is_cuda());
         let episodes = self.config.rollout.episodes();
-        (overlaps && self.engine.version() > 0).then(|| EarlyGradients::new(episodes))
+        (self.config.overlaps() && self.engine.version() > 0).then(|| EarlyGradients::new(episodes))
     }
 
     fn learner(&mut self) -> Learner<'_> {

@@ -100,7 +100,7 @@ pub struct RolloutSettings {
     /// The share of a step's groups with which it closes; the others join the next step. Default 1, for all.
     #[serde(skip_serializing_if = "is_one")]
     pub close_at: f64,
-    /// Whether gradients of complete groups are computed while the others are played. Default: on a GPU.
+    /// Whether gradients of complete groups are computed while the others are played. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap: Option<bool>,
     /// The image of sandboxes: `host`, or one in the store.
