@@ -1,4 +1,4 @@
-//! Forward and backward pass of a network whose adapter alone is trained, without an automatic graph. The adapter is
+//! Forward and backward pass of a network whose adapter alone is trained, without autograd. The adapter is
 //! merged into a copy of the weights, as in the sampler, so that the passes are those of the plain network; the gradients
 //! of its factors follow from the inputs and output gradients of each projection. Nothing is computed for frozen weights,
 //! and little is written between the matrix products.

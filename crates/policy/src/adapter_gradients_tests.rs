@@ -1,4 +1,4 @@
-//! Gradients of an adapter against those of the automatic graph.
+//! Gradients of an adapter against those of autograd.
 
 use tch::{Device, Kind, Tensor};
 

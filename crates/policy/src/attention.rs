@@ -5,7 +5,7 @@
 //! On a GPU with matrix instructions in 16 bits one fused kernel computes all sequences. Elsewhere they are computed one
 //! after another, which gives the same numbers up to rounding. Knows no projections and no positions.
 
-use std::ops::Range;
+use std::{cell::OnceCell, ops::Range};
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -71,7 +71,8 @@ struct Fused {
     query_ends: Tensor,
     key_ends: Tensor,
     longest: [i64; 2],
-    uses: KeyUses,
+    /// Found when first needed.
+    uses: OnceCell<KeyUses>,
 }
 
 /// Where the keys and values of each token are attended to, among those of all sequences.
@@ -161,7 +162,7 @@ impl Packing {
             query_ends: ends(&queries)?,
             key_ends: ends(&keys)?,
             longest: [most(&queries), most(&keys)],
-            uses: self.key_uses()?,
+            uses: OnceCell::new(),
         })
     }
 
@@ -188,9 +189,9 @@ impl Packing {
         })
     }
 
-    /// What our own kernels need to compute attention without a graph; `None` where the fused kernel is not used.
+    /// What our own kernels need to compute attention without autograd; `None` where the fused kernel is not used.
     pub(crate) fn fused(&self) -> Option<FusedAttention<'_>> {
-        self.fused.as_ref().map(FusedAttention)
+        self.fused.as_ref().map(|fused| FusedAttention { packing: self, fused })
     }
 
     /// Attention: `[tokens, heads * head_dim]`.
@@ -271,20 +272,27 @@ impl Fused {
     }
 }
 
-/// The fused kernel, without gradient graphs. Keys and values are those of all sequences, one after another, as
-/// [`KeyUses`] has them.
+/// The fused kernel, without autograd. Keys and values are those of all sequences, one after another, as [`KeyUses`] has
+/// them.
 #[derive(Clone, Copy)]
-pub(crate) struct FusedAttention<'a>(&'a Fused);
+pub(crate) struct FusedAttention<'a> {
+    packing: &'a Packing,
+    fused: &'a Fused,
+}
 
 impl FusedAttention<'_> {
     /// Where the keys and values of tokens are needed.
-    pub(crate) fn uses(&self) -> &KeyUses {
-        &self.0.uses
+    pub(crate) fn uses(&self) -> TchResult<&KeyUses> {
+        if let Some(uses) = self.fused.uses.get() {
+            return Ok(uses);
+        }
+        let uses = self.packing.key_uses()?;
+        Ok(self.fused.uses.get_or_init(|| uses))
     }
 
     /// Attention of queries, keys and values.
     pub(crate) fn forward(&self, heads: [&Tensor; 3]) -> TchResult<Attended> {
-        self.0.cuda.attention_forward(self.0.packed(heads)).map_err(torch_error)
+        self.fused.cuda.attention_forward(self.fused.packed(heads)).map_err(torch_error)
     }
 
     /// The gradients by queries, keys and values.
@@ -294,8 +302,8 @@ impl FusedAttention<'_> {
         attended: &Attended,
         by_attended: &Tensor,
     ) -> TchResult<[Tensor; 3]> {
-        let packed = self.0.packed(heads);
-        self.0.cuda.attention_backward(packed, attended, by_attended).map_err(torch_error)
+        let packed = self.fused.packed(heads);
+        self.fused.cuda.attention_backward(packed, attended, by_attended).map_err(torch_error)
     }
 }
 

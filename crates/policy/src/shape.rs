@@ -163,7 +163,7 @@ impl Shape {
     }
 
     /// The memory of a copy of a token's keys and values, relative to all that a training pass stores of a token: its
-    /// share of what limits the length of a pass, by estimate.
+    /// share of what limits the length of a pass, by estimate. That of autograd: the manual pass of an adapter stores less.
     pub fn copy_cost(&self) -> f64 {
         // Inputs of both parts and their norms; queries, keys, values and what they attend to; gate, up and their product.
         let copied = 2 * self.key_rows();

@@ -343,18 +343,13 @@ impl RlConfig {
             check("rollout.close_at", share, algorithm.importance.is_some(), NEEDS_IMPORTANCE)?;
             check("algorithm.resample", algorithm.resample, algorithm.resample == 0, NO_ROUNDS)?;
         }
-        let overlap = config.overlaps();
+        let overlap = config.rollout.overlap;
         check("rollout.overlap", overlap, !overlap || config.can_overlap(), NO_OVERLAP)?;
         config.optimizer.check()?;
         config.check_validation()?;
         config.checkpoints.check()?;
         config.lora.as_ref().map_or(Ok(()), LoraSettings::check)?;
         Ok(config)
-    }
-
-    /// Whether gradients of complete groups are computed while the others are played.
-    pub(crate) fn overlaps(&self) -> bool {
-        self.rollout.overlap == Some(true)
     }
 
     /// Whether a group's gradient can be computed before the others are complete.

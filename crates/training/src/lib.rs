@@ -28,6 +28,7 @@
 //! ```
 
 mod adamw;
+mod backward;
 mod batch;
 mod checkpoint;
 mod config;

@@ -374,7 +374,8 @@ impl<R: Runtime> Run<'_, R> {
     /// a process is played alone: the sampler records its CUDA graphs then.
     fn begin_early(&self) -> Option<EarlyGradients> {
         let episodes = self.config.rollout.episodes();
-        (self.config.overlaps() && self.engine.version() > 0).then(|| EarlyGradients::new(episodes))
+        (self.config.rollout.overlap && self.engine.version() > 0)
+            .then(|| EarlyGradients::new(episodes))
     }
 
     fn learner(&mut self) -> Learner<'_> {

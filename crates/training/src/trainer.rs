@@ -3,14 +3,12 @@
 //! Gradients are accumulated over passes, which gives the same step as one pass over all rows. Where the device runs
 //! out of memory, the passes become smaller. Knows losses and tokens, not where they come from.
 
-use policy::{
-    AdapterGradients, AdapterGradientsError, BatchError, Checkpointing, Network, Scored,
-    TokenBatch, out_of_memory,
-};
+use policy::{BatchError, Checkpointing, Network, Scored, TokenBatch, out_of_memory};
 use tch::{Kind, TchError, Tensor, no_grad};
 
 use crate::{
     adamw::{AdamW, Optimizer, OptimizerState, OptimizerStateError, StepOutcome},
+    backward::{Backward, Role},
     batch::{Packed, Row},
     objective::{Logprobs, Objective, kl_estimate, log_ratio},
     plan::{PassBudget, PlannedRow, plan},
@@ -41,10 +39,7 @@ pub struct ImportanceSampling {
 /// A network and its optimizer.
 pub struct Trainer {
     net: Network,
-    /// Computes the gradients of an adapter on a GPU; `None` where the automatic graph does.
-    adapter: Option<AdapterGradients>,
-    /// Whether `adapter` has the current weights.
-    is_merged: bool,
+    backward: Backward,
     optimizer: Optimizer,
     /// The maximum number of computed tokens in one pass, copies of shared ones counted by their memory.
     tokens_per_pass: usize,
@@ -149,16 +144,15 @@ impl Trainer {
                 false => StepError::Torch(error),
             }
         })?;
-        let adapter = adapter_gradients(&net).map_err(StepError::Torch)?;
         let tokens_per_pass = tokens_per_pass.max(1);
-        let (is_merged, temperature) = (true, 1.0);
-        Ok(Self { net, adapter, is_merged, optimizer, tokens_per_pass, checkpointing, temperature })
+        let backward = Backward::new(&net);
+        Ok(Self { net, backward, optimizer, tokens_per_pass, checkpointing, temperature: 1.0 })
     }
 
-    /// Computes the gradients of an adapter with the automatic graph, to compare.
+    /// Computes the gradients of an adapter with autograd, to compare.
     #[must_use]
-    pub fn with_automatic_graph(self) -> Self {
-        Self { adapter: None, ..self }
+    pub fn with_autograd(self) -> Self {
+        Self { backward: Backward::default(), ..self }
     }
 
     /// Divides logits by the sampler's temperature; 0 counts as 1.
@@ -184,13 +178,13 @@ impl Trainer {
 
     /// Restores a state, and with it the weights.
     pub fn load_state(&mut self, state: &OptimizerState) -> Result<(), OptimizerStateError> {
-        self.is_merged = false;
+        self.backward.weights_changed();
         self.optimizer.load_state(state)
     }
 
     /// Starts over from these weights, with a fresh optimizer.
     pub fn reset_to(&mut self, weights: &[(String, Tensor)]) -> Result<(), OptimizerStateError> {
-        self.is_merged = false;
+        self.backward.weights_changed();
         self.optimizer.reset_to(weights)
     }
 
@@ -278,7 +272,7 @@ impl Trainer {
             return Ok(stats);
         }
         self.optimizer.scale_gradients(scale);
-        self.is_merged = false;
+        self.backward.weights_changed();
         match self.optimizer.step(learning_rate).map_err(StepError::Torch)? {
             StepOutcome::Taken(norm) => stats.grad_norm = norm,
             StepOutcome::Skipped => stats.skipped = Some("the gradient is not finite"),
@@ -288,31 +282,23 @@ impl Trainer {
 
     /// The log-probabilities of the trained tokens of rows under the current weights; 0 for other tokens.
     pub fn score(&mut self, rows: &[Row]) -> Result<Vec<Vec<f32>>, StepError> {
-        self.merge()?;
         self.with_smaller_passes(rows, |trainer, budget| {
-            let Trainer { net, adapter, temperature, .. } = trainer;
-            score(net, adapter.as_ref(), rows, budget, *temperature)
+            let Trainer { net, backward, temperature, .. } = trainer;
+            score(net, (backward, Role::Policy), rows, budget, *temperature)
         })
     }
 
-    /// Merges the adapter, where its gradients are computed so and it has changed.
-    fn merge(&mut self) -> Result<(), StepError> {
-        if let (Some(adapter), false) = (&self.adapter, self.is_merged) {
-            adapter.refresh(&self.net).map_err(StepError::Torch)?;
-        }
-        self.is_merged = true;
-        Ok(())
-    }
-
-    /// The same under another network on the same device.
+    /// The same under another network on the same device, always the same one, which does not change.
     pub fn score_with(&mut self, net: &Network, rows: &[Row]) -> Result<Vec<Vec<f32>>, StepError> {
         self.with_smaller_passes(rows, |trainer, budget| {
-            score(net, None, rows, budget, trainer.temperature)
+            let Trainer { backward, temperature, .. } = trainer;
+            score(net, (backward, Role::Reference), rows, budget, *temperature)
         })
     }
 
-    /// Calls `attempt` with half the tokens per pass after each out-of-memory error, down to the longest row. If that does
-    /// not help either, the number of tokens stays what it was: another time there may be more memory.
+    /// Calls `attempt` with half the tokens per pass after each out-of-memory error, down to the longest row, then without a
+    /// copy of merged weights. If that does not help either, the number of tokens stays what it was: another time there may
+    /// be more memory.
     fn with_smaller_passes<T>(
         &mut self,
         rows: &[Row],
@@ -324,9 +310,11 @@ impl Trainer {
             let budget = self.tokens_per_pass;
             match attempt(self, budget) {
                 Err(StepError::Torch(error)) if out_of_memory(&error) => {
-                    self.optimizer.zero_grad();
                     if self.tokens_per_pass <= longest {
                         self.tokens_per_pass = tokens_per_pass;
+                        if self.backward.use_autograd("out of memory") {
+                            continue;
+                        }
                         return Err(StepError::OutOfMemory { tokens: longest, source: error });
                     }
                     self.tokens_per_pass = (self.tokens_per_pass / 2).max(longest);
@@ -347,7 +335,7 @@ impl Trainer {
         budget: usize,
         loss: LossKind<'_>,
     ) -> Result<(Sums, usize), StepError> {
-        self.merge()?;
+        self.backward.prepare(&self.net, Role::Policy).map_err(StepError::Torch)?;
         let mut sums = Sums::new(self.net.device()).map_err(StepError::Torch)?;
         let mut computed = 0;
         for pass in plan(rows, pass_budget(&self.net, budget)) {
@@ -362,11 +350,9 @@ impl Trainer {
             };
             let (net, temperature, checkpointing) =
                 (&self.net, self.temperature, self.checkpointing);
-            match &self.adapter {
-                Some(adapter) => adapter.accumulate(net, &batch, temperature, checkpointing, loss),
-                None => net.accumulate(&batch, temperature, checkpointing, loss),
-            }
-            .map_err(StepError::Torch)?;
+            self.backward
+                .accumulate(net, &batch, temperature, checkpointing, loss)
+                .map_err(StepError::Torch)?;
             if let Some(part) = part {
                 sums.add(&part).map_err(StepError::Torch)?;
             }
@@ -377,38 +363,21 @@ impl Trainer {
     }
 }
 
-/// What computes the gradients of a network's adapter on a GPU; `None` where the automatic graph has to: without an
-/// adapter, without our own kernels, or without memory for a copy of the adapted weights.
-fn adapter_gradients(net: &Network) -> Result<Option<AdapterGradients>, TchError> {
-    if !net.device().is_cuda() {
-        return Ok(None);
-    }
-    match AdapterGradients::new(net) {
-        Ok(adapter) => Ok(Some(adapter)),
-        Err(AdapterGradientsError::NoAdapter) => Ok(None),
-        Err(AdapterGradientsError::Torch(error)) if !out_of_memory(&error) => Err(error),
-        Err(error) => {
-            tracing::warn!(
-                "gradients of the adapter are computed by libtorch's graph: {}",
-                error_text::one_line(&error)
-            );
-            Ok(None)
-        }
-    }
-}
-
 /// The log-probabilities of the trained tokens of rows under a network.
 fn score(
     net: &Network,
-    adapter: Option<&AdapterGradients>,
+    (backward, role): (&mut Backward, Role),
     rows: &[Row],
     budget: usize,
     temperature: f64,
 ) -> Result<Vec<Vec<f32>>, StepError> {
+    backward.prepare(net, role).map_err(StepError::Torch)?;
     let mut scores: Vec<Vec<f32>> = rows.iter().map(|row| vec![0.0; row.tokens.len()]).collect();
     for pass in plan(rows, pass_budget(net, budget)) {
         let batch = to_batch(net, rows, &pass)?;
-        let numbers = read_logprobs(net, adapter, &batch, temperature).map_err(StepError::Torch)?;
+        let scored = backward.logprobs(net, role, &batch, temperature);
+        let numbers =
+            scored.and_then(|scored| to_host(&scored.logprob)).map_err(StepError::Torch)?;
         let places = pass.iter().flat_map(|planned| {
             let positions = rows[planned.row].trained_positions();
             positions.map(move |position| (planned.row, position))
@@ -425,20 +394,11 @@ fn pass_budget(net: &Network, tokens: usize) -> PassBudget {
     PassBudget { tokens, copy_cost: net.shape().copy_cost() }
 }
 
-/// Copies the log-probabilities of a batch to the host.
-fn read_logprobs(
-    net: &Network,
-    adapter: Option<&AdapterGradients>,
-    batch: &TokenBatch,
-    temperature: f64,
-) -> Result<Vec<f32>, TchError> {
-    let scored = match adapter {
-        Some(adapter) => adapter.logprobs(net, batch, temperature)?,
-        None => net.logprobs(batch, temperature)?,
-    };
-    let found = scored.logprob.f_to_kind(Kind::Float)?;
-    let mut numbers = vec![0f32; batch.scored];
-    found.f_to_device(tch::Device::Cpu)?.f_copy_data(&mut numbers, batch.scored)?;
+/// Copies log-probabilities to the host.
+fn to_host(logprobs: &Tensor) -> Result<Vec<f32>, TchError> {
+    let mut numbers = vec![0f32; logprobs.numel()];
+    let found = logprobs.f_to_kind(Kind::Float)?.f_to_device(tch::Device::Cpu)?;
+    found.f_copy_data(&mut numbers, logprobs.numel())?;
     Ok(numbers)
 }
 

@@ -237,6 +237,28 @@ fn a_loss_that_finds_no_memory_is_tried_with_fewer_tokens() {
 }
 
 #[test]
+fn memory_that_runs_out_while_scoring_loses_no_gradients() {
+    let rloo = Rloo::default();
+    let step = |runs_out: bool| {
+        let mut trainer = trainer(40);
+        let mut gradients = Gradients::default();
+        let (first, second) = (rows()[..2].to_vec(), rows()[2..].to_vec());
+        trainer.accumulate(&mut gradients, first, policy_loss(&rloo)).unwrap();
+        let mut left = u32::from(runs_out);
+        trainer
+            .with_smaller_passes(&second, |_, _| match std::mem::take(&mut left) {
+                0 => Ok(()),
+                _ => Err(StepError::Torch(TchError::Torch("CUDA out of memory".into()))),
+            })
+            .unwrap();
+        trainer.accumulate(&mut gradients, second, policy_loss(&rloo)).unwrap();
+        trainer.step_with(&gradients, 1.0, 1e-3).unwrap();
+        trainer
+    };
+    assert!(distance(&step(false), &step(true)) < 1e-6);
+}
+
+#[test]
 fn second_steps_on_the_same_batch_are_clipped() {
     let rloo = Rloo::default();
     let mut trainer = trainer(1000);

@@ -116,7 +116,7 @@ impl Operations {
         let (packing, rope) = (pass.packing, pass.rope);
         let kernels = self.kernels().filter(|kernels| kernels.spreads_heads());
         if let (Some(kernels), Some(attention)) = (kernels, packing.fused()) {
-            let heads = kernels.spread_heads(&fused, rope, attention.uses())?;
+            let heads = kernels.spread_heads(&fused, rope, attention.uses()?)?;
             let found = attention.forward(heads.each_ref())?;
             let attended = found.result().f_flatten(1, -1)?;
             return Ok(KeptHeads::Packed { heads, found, attended });
@@ -138,7 +138,7 @@ impl Operations {
             (KeptHeads::Packed { heads, found, .. }, Some(kernels), Some(attention)) => {
                 let by_attended = by_attended.f_view_as(found.result())?;
                 let by_heads = attention.backward(heads.each_ref(), &found, &by_attended)?;
-                kernels.collect_heads(&by_heads, pass.rope, attention.uses())
+                kernels.collect_heads(&by_heads, pass.rope, attention.uses()?)
             }
             (KeptHeads::Graph { fused, attended }, ..) => {
                 tch::with_grad(|| push_back(&attended, by_attended))?;

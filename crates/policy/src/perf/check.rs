@@ -5,6 +5,7 @@ use sampling::{SampleRequest, SamplingParams};
 use tch::{Kind, Tensor};
 
 use crate::{
+    adapter_gradients::AdapterGradients,
     batch::Row,
     error::TchResult,
     layer::Layer,
@@ -134,9 +135,12 @@ pub fn check(net: &Network, settings: &CheckSettings) -> Result<Agreement, PerfE
     let evictions = engine.stats().evictions;
     drop(engine);
     let reference = in_kind(net, Kind::Float)?;
+    // As the trainer computes it, with an adapter on a GPU.
+    let merged = net.device().is_cuda().then(|| AdapterGradients::new(net).ok()).flatten();
     let mut agreement = Agreement { evictions, path: Some(path), ..Agreement::default() };
     for conversation in &conversations {
-        let (trained, exact) = (conversation.trained(net)?, conversation.trained(&reference)?);
+        let (trained, exact) =
+            (conversation.trained(net, merged.as_ref())?, conversation.trained(&reference, None)?);
         agreement.add(&conversation.logprobs, &trained);
         agreement.sampler_error += squares(&conversation.logprobs, &exact);
         agreement.training_error += squares(&trained, &exact);
@@ -209,11 +213,19 @@ impl Conversation {
         self.sampled.resize(self.tokens.len(), sampled);
     }
 
-    /// The log-probabilities of the sampled tokens by training.
-    fn trained(&self, net: &Network) -> Result<Vec<f32>, PerfError> {
+    /// The log-probabilities of the sampled tokens by training, with a merged adapter where there is one.
+    fn trained(
+        &self,
+        net: &Network,
+        merged: Option<&AdapterGradients>,
+    ) -> Result<Vec<f32>, PerfError> {
         let row = Row { tokens: &self.tokens, scored: &self.sampled, shared: 0 };
         let batch = net.batch(&[row])?;
-        let all = net.logprobs(&batch, 1.0)?.logprob.f_to_kind(Kind::Float)?;
+        let scored = match merged {
+            Some(merged) => merged.logprobs(net, &batch, 1.0)?,
+            None => net.logprobs(&batch, 1.0)?,
+        };
+        let all = scored.logprob.f_to_kind(Kind::Float)?;
         Ok(Vec::<f32>::try_from(&all)?)
     }
 }

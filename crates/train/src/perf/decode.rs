@@ -277,7 +277,7 @@ fn learning_lines(out: &mut impl Write, object: &Value) -> anyhow::Result<()> {
         number("computed_tokens_per_s").unwrap_or_default()
     )?;
     let others = [
-        ("libtorch's automatic graph", number("automatic_graph_step_s"), "automatic_graph_ratio"),
+        ("autograd", number("autograd_step_s"), "autograd_ratio"),
         ("plain PyTorch", object["eager"]["learning_step_s"].as_f64(), "eager_ratio"),
     ];
     for (what, seconds, ratio) in others {

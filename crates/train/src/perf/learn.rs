@@ -1,5 +1,5 @@
 //! A training step of an adapter, as reinforcement learning takes it: groups of episodes that begin with the same prompt,
-//! of which a part was sampled. Beside it the same step with libtorch's automatic graph.
+//! of which a part was sampled. Beside it the same step with autograd.
 
 use anyhow::Context;
 use policy::{Checkpointing, Network, perf};
@@ -45,15 +45,15 @@ pub(super) fn measure(
         Ok((trainer, rate.seconds / f64::from(steps)))
     };
     let (trainer, seconds) = timed(trainer)?;
-    let (_, automatic) = timed(trainer.with_automatic_graph())?;
+    let (_, autograd) = timed(trainer.with_autograd())?;
     Ok(json!({
         "episodes": episodes.count,
         "tokens": episodes.tokens,
         "computed_tokens": computed,
         "step_s": seconds,
         "computed_tokens_per_s": computed as f64 / seconds,
-        "automatic_graph_step_s": automatic,
-        "automatic_graph_ratio": automatic / seconds,
+        "autograd_step_s": autograd,
+        "autograd_ratio": autograd / seconds,
     }))
 }
 

@@ -123,7 +123,7 @@ fn values_out_of_range_are_rejected_by_key() {
 fn gradients_are_computed_early_where_a_group_does_not_depend_on_others() {
     let overlaps = |text: &str| {
         let config = RlConfig::parse(&format!("{MINIMAL}{text}"), &[])?;
-        Ok::<_, ConfigError>(config.overlaps())
+        Ok::<_, ConfigError>(config.rollout.overlap)
     };
     assert!(!overlaps("").unwrap());
     assert!(!overlaps("[rollout]\noverlap = false").unwrap());

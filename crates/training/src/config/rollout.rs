@@ -101,8 +101,8 @@ pub struct RolloutSettings {
     #[serde(skip_serializing_if = "is_one")]
     pub close_at: f64,
     /// Whether gradients of complete groups are computed while the others are played. Default: false.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub overlap: Option<bool>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub overlap: bool,
     /// The image of sandboxes: `host`, or one in the store.
     pub image: String,
     /// Memory limit of a sandbox, in MiB.
@@ -128,7 +128,7 @@ impl Default for RolloutSettings {
             sandboxes: 64,
             slots: 0,
             close_at: 1.0,
-            overlap: None,
+            overlap: false,
             image: "host".to_owned(),
             memory: 1024,
         }
@@ -214,8 +214,8 @@ impl RolloutSettings {
     pub(super) fn check_without_updates(&self) -> Result<(), ConfigError> {
         let must = "1 (off) except in `rl`, whose steps it closes early";
         check("rollout.close_at", self.close_at, !self.carries_groups(), must)?;
-        let must = "absent except in `rl`, which computes gradients of groups";
-        check("rollout.overlap", self.overlap == Some(true), self.overlap.is_none(), must)
+        let must = "false except in `rl`, which computes gradients of groups";
+        check("rollout.overlap", self.overlap, !self.overlap, must)
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
