@@ -51,25 +51,28 @@ impl Backward {
     pub(crate) fn prepare(&mut self, net: &Network, role: Role) -> Result<(), TchError> {
         let Some(manual) = &mut self.manual else { return Ok(()) };
         let (merged, is_current) = match role {
-            Role::Policy => (&mut manual.policy, std::mem::replace(&mut manual.is_current, true)),
+            Role::Policy => (&mut manual.policy, manual.is_current),
             Role::Reference => (&mut manual.reference, true),
         };
         match merged {
-            Some(merged) if !is_current => merged.refresh(net),
-            Some(_) => Ok(()),
+            Some(_) if is_current => {}
+            Some(merged) => merged.refresh(net)?,
             None => match AdapterGradients::new(net) {
-                Ok(new) => {
-                    *merged = Some(new);
-                    Ok(())
+                Ok(new) => *merged = Some(new),
+                Err(AdapterGradientsError::NoAdapter) => {}
+                Err(AdapterGradientsError::Torch(error)) if !out_of_memory(&error) => {
+                    return Err(error);
                 }
-                Err(AdapterGradientsError::NoAdapter) => Ok(()),
-                Err(AdapterGradientsError::Torch(error)) if !out_of_memory(&error) => Err(error),
                 Err(error) => {
                     self.use_autograd(&error_text::one_line(&error));
-                    Ok(())
+                    return Ok(());
                 }
             },
         }
+        if let Role::Policy = role {
+            manual.is_current = true;
+        }
+        Ok(())
     }
 
     /// Frees the copies and uses autograd from now on. Returns whether there were any.
