@@ -4,29 +4,14 @@
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 
-#include <exception>
 #include <tuple>
 #include <utility>
 
-extern "C" void lis_fail(const char* why);
+#include "guarded.h"
 
 namespace {
 
 const at::Tensor& tensor(const void* pointer) { return *static_cast<const at::Tensor*>(pointer); }
-
-// Runs work that may throw; 0 where it does not.
-template <typename Work>
-int guarded(Work work) {
-  try {
-    work();
-    return 0;
-  } catch (const std::exception& thrown) {
-    lis_fail(thrown.what());
-  } catch (...) {
-    lis_fail("unknown exception");
-  }
-  return 1;
-}
 
 }  // namespace
 

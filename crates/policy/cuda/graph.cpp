@@ -14,28 +14,16 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
-#include <exception>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "guarded.h"
+
 namespace {
 
 thread_local std::string error;
-
-template <typename Work>
-int guarded(Work work) {
-  try {
-    work();
-    return 0;
-  } catch (const std::exception& thrown) {
-    error = thrown.what();
-  } catch (...) {
-    error = "unknown exception";
-  }
-  return 1;
-}
 
 // Makes a device the current one for a while.
 class OnDevice {
@@ -259,7 +247,6 @@ void lis_graph_free(void* graph) {
   guarded([&] { delete static_cast<at::cuda::CUDAGraph*>(graph); });
 }
 
-// Stores why a function of another file of this library failed.
 void lis_fail(const char* why) { error = why; }
 
 // Why the last call of this thread failed. The text stays until the next failure of this thread.

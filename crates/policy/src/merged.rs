@@ -108,11 +108,12 @@ pub(crate) fn bases(layer: &Layer) -> [&Tensor; 4] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Architecture, Output, Scaling};
 
-    fn shape() -> Shape {
+    /// A tiny network of one layer.
+    pub(crate) fn shape() -> Shape {
         Shape {
             architecture: Architecture::Llama,
             hidden: 32,

@@ -299,25 +299,7 @@ mod tests {
     use tch::Device;
 
     use super::*;
-    use crate::{Architecture, LoraConfig, Output, Scaling};
-
-    fn shape() -> Shape {
-        Shape {
-            architecture: Architecture::Llama,
-            hidden: 32,
-            layers: 1,
-            heads: 4,
-            kv_heads: 2,
-            head_dim: 8,
-            intermediate: 48,
-            vocabulary: 11,
-            rope_theta: 10_000.0,
-            rope_scaling: Scaling::None,
-            norm_eps: 1e-5,
-            output: Output::Tied,
-            positions: 64,
-        }
-    }
+    use crate::{LoraConfig, merged::tests::shape};
 
     #[test]
     fn without_kernels_the_factors_are_used() {

@@ -104,7 +104,8 @@ pub(crate) fn stir(tensor: &mut Tensor, phase: f64, height: f64) {
     let waves = (Tensor::arange(tensor.numel() as i64, (Kind::Double, Device::Cpu)) * 1.7 + phase)
         .sin()
         * height;
-    let waves = waves.view(tensor.size().as_slice()).to_kind(tensor.kind());
+    let waves =
+        waves.view(tensor.size().as_slice()).to_kind(tensor.kind()).to_device(tensor.device());
     tch::no_grad(|| {
         let _ = tensor.f_add_(&waves).unwrap();
     });
@@ -114,4 +115,19 @@ pub(crate) fn stir(tensor: &mut Tensor, phase: f64, height: f64) {
 pub(crate) fn difference(left: &Tensor, right: &Tensor) -> f64 {
     assert_eq!(left.size(), right.size());
     (left.to_kind(Kind::Double) - right.to_kind(Kind::Double)).abs().max().double_value(&[])
+}
+
+/// Takes the gradients of the trained parameters, all in one tensor on the CPU.
+pub(crate) fn take_gradients(net: &Network) -> Tensor {
+    let take = |(_, mut tensor): (String, Tensor)| {
+        let gradient = tensor.grad().to_kind(Kind::Float).to_device(Device::Cpu).copy();
+        tensor.zero_grad();
+        gradient.view([-1])
+    };
+    Tensor::cat(&net.trainable().into_iter().map(take).collect::<Vec<_>>(), 0)
+}
+
+/// The distance of two vectors, relative to the length of the second.
+pub(crate) fn distance(one: &Tensor, other: &Tensor) -> f64 {
+    ((one - other).norm() / other.norm()).double_value(&[])
 }

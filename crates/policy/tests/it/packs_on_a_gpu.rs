@@ -6,7 +6,7 @@ use std::time::Instant;
 use lis_policy::{AttentionPath, Checkpointing, LoraConfig, Network, Row, Shape, TARGETS, perf};
 use tch::{Device, Kind, Tensor};
 
-use crate::needs::has_cuda;
+use crate::needs::{distance, has_cuda, take_gradients};
 
 /// Qwen2.5-1.5B with fewer layers and a smaller vocabulary, and an adapter that matters.
 fn small(device: Device, kind: Kind) -> Network {
@@ -85,16 +85,7 @@ fn results(net: &Network, rows: &[Row<'_>]) -> (Tensor, Tensor) {
     assert_eq!(batch.attention_path(), expected_path(net));
     let loss = |scored: &lis_policy::Scored| scored.logprob.f_mean(Kind::Float);
     let found = net.accumulate(&batch, 1.0, Checkpointing::Off, loss).unwrap();
-    let gradients: Vec<Tensor> = net
-        .trainable()
-        .into_iter()
-        .map(|(_, mut factor)| {
-            let gradient = factor.grad().to_kind(Kind::Float).to_device(Device::Cpu).copy();
-            factor.zero_grad();
-            gradient.view([-1])
-        })
-        .collect();
-    (found.scored.logprob.to_device(Device::Cpu), Tensor::cat(&gradients, 0))
+    (found.scored.logprob.to_device(Device::Cpu), take_gradients(net))
 }
 
 /// How attention has to be computed: with the fused kernel on a GPU.
@@ -102,11 +93,6 @@ fn expected_path(net: &Network) -> AttentionPath {
     let why = net.packed_attention_disabled_reason();
     assert_eq!(why.is_none(), net.device().is_cuda(), "{why:?}");
     if net.device().is_cuda() { AttentionPath::Packed } else { AttentionPath::Each }
-}
-
-/// The distance of two vectors, relative to the length of the second.
-fn distance(one: &Tensor, other: &Tensor) -> f64 {
-    ((one - other).norm() / other.norm()).double_value(&[])
 }
 
 #[test]

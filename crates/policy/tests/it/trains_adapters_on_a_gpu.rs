@@ -7,7 +7,7 @@ use lis_policy::{
 };
 use tch::{Device, Kind, Tensor};
 
-use crate::needs::has_cuda;
+use crate::needs::{distance, has_cuda, stir, take_gradients};
 
 /// A named shape with fewer layers and a smaller vocabulary.
 fn smaller(name: &str) -> Shape {
@@ -19,26 +19,17 @@ fn smaller(name: &str) -> Shape {
 fn adapted(mut net: Network) -> Network {
     for (number, (name, mut tensor)) in net.parameters().unwrap().into_iter().enumerate() {
         if name.contains("norm") || name.contains("bias") {
-            add_waves(&mut tensor, number, 0.2);
+            stir(&mut tensor, number as f64, 0.2);
         }
     }
     let targets = TARGETS.to_vec();
     net.add_lora(&LoraConfig { rank: 8, alpha: 32.0, targets, seed: 1 }).unwrap();
     for (number, (name, mut factor)) in net.trainable().into_iter().enumerate() {
         if name.contains("lora_B") {
-            add_waves(&mut factor, number, 0.01);
+            stir(&mut factor, number as f64, 0.01);
         }
     }
     net
-}
-
-fn add_waves(tensor: &mut Tensor, phase: usize, height: f64) {
-    let count = tensor.numel() as i64;
-    let waves = (Tensor::arange(count, (Kind::Float, tensor.device())) * 0.7 + phase as f64).sin();
-    let waves = (waves * height).view(tensor.size().as_slice()).to_kind(tensor.kind());
-    tch::no_grad(|| {
-        let _ = tensor.f_add_(&waves).unwrap();
-    });
 }
 
 /// Tokens that all sequences begin with.
@@ -81,21 +72,7 @@ fn mean(scored: &Scored) -> TchResult<Tensor> {
 /// The log-probabilities and the gradients of the adapter, each in one tensor on the CPU.
 fn results(net: &Network, work: impl FnOnce() -> TchResult<Accumulated>) -> [Tensor; 2] {
     let found = work().unwrap();
-    let gradients: Vec<Tensor> = net
-        .trainable()
-        .into_iter()
-        .map(|(_, mut factor)| {
-            let gradient = factor.grad().to_kind(Kind::Float).to_device(Device::Cpu).copy();
-            factor.zero_grad();
-            gradient.view([-1])
-        })
-        .collect();
-    [found.scored.logprob.to_device(Device::Cpu), Tensor::cat(&gradients, 0)]
-}
-
-/// The distance of two vectors, relative to the length of the second.
-fn distance(one: &Tensor, other: &Tensor) -> f64 {
-    ((one - other).norm() / other.norm()).double_value(&[])
+    [found.scored.logprob.to_device(Device::Cpu), take_gradients(net)]
 }
 
 #[test]
